@@ -1,0 +1,49 @@
+"""The root command: version, sub-commands, and the one place where a UserError becomes exit 2."""
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from hybridsim import __version__
+from hybridsim.errors import UserError
+
+app = typer.Typer(
+    name="hybridsim",
+    help="Prefix-cache simulator for hybrid LLMs. Example: hybridsim run experiments/quickstart.yaml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+# Every module has `register(app)`, which adds its commands.
+COMMAND_MODULES = ("run", "trace", "model")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hybridsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of hybridsim itself."""
+
+
+for _module in COMMAND_MODULES:
+    import_module(f"hybridsim.cli.{_module}").register(app)
+
+
+def main() -> None:
+    """Entry point of the `hybridsim` script."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,66 @@
+"""What a run writes down: one record a request, one a step. Column names are the contract."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HitSource(StrEnum):
+    """Where the reused state came from."""
+
+    NONE = "none"
+    CHECKPOINT = "checkpoint"
+    KV_ONLY = "kv_only"  # attention-only model: resident KV is enough
+
+
+class MissReason(StrEnum):
+    """The main reason why a request reused less than an infinite cache could have given it."""
+
+    NONE = "none"  # everything reusable was reused
+    COLD = "cold"  # nothing cached before
+    BELOW_BLOCK = "below_block"  # shared part shorter than one block
+    IN_UNIQUE_TOKENS = "in_unique_tokens"  # the checkpoint lies in unique tokens
+    STATE_EVICTED = "state_evicted"  # KV is still there
+    KV_EVICTED = "kv_evicted"
+    FIRST_FORK = "first_fork"  # the second touch pays, the third hits
+    ALIGNMENT = "alignment"  # remainder below the grid
+    DRAFTER_DROP = "drafter_drop"
+    NO_CONTENT = "no_content"
+    REFUSED = "refused"  # the request can never fit
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One row of requests.parquet. Timed columns stay None in replay mode."""
+
+    request_id: str
+    session_id: str | None
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_match_tokens: int = 0
+    num_hit_tokens: int = 0
+    hit_source: str = HitSource.NONE
+    miss_reason: str = MissReason.NONE
+    num_evicted_tokens: int = 0
+    num_evicted_states: int = 0
+    num_checkpoints: int = 0
+    arrival_s: float | None = None
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    num_preemptions: int = 0
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One row of steps.parquet: an engine step, or `num_steps` equal decode steps taken at once."""
+
+    start_s: float
+    duration_s: float
+    num_steps: int
+    num_running: int
+    num_waiting: int
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    num_copied_bytes: int
+    kv_bytes: int
+    state_bytes: int
