@@ -1,0 +1,34 @@
+"""The experiment file: its keys, its sweep, its errors. Nothing above `build.py` sees a config."""
+
+from hybridsim.config.experiment import Experiment, Run, expand, load_experiment, value_at
+from hybridsim.config.explain import validate
+from hybridsim.config.schema import (
+    UNLIMITED,
+    CacheConfig,
+    Named,
+    PlotConfig,
+    RunConfig,
+    TraceConfig,
+    exact_size,
+)
+from hybridsim.config.source import Source, did_you_mean, parse_source, read_source
+
+__all__ = [
+    "UNLIMITED",
+    "CacheConfig",
+    "Experiment",
+    "Named",
+    "PlotConfig",
+    "Run",
+    "RunConfig",
+    "Source",
+    "TraceConfig",
+    "did_you_mean",
+    "exact_size",
+    "expand",
+    "load_experiment",
+    "parse_source",
+    "read_source",
+    "validate",
+    "value_at",
+]

@@ -1,0 +1,255 @@
+"""The keys of an experiment, their types and what they allow. It knows no registry of names.
+
+A description says what a key means; `allowed` in the schema's extras is quoted in errors and in
+docs/experiments.md, so that both say the same.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from hybridsim.errors import UserError
+from hybridsim.units import parse_bytes
+
+UNLIMITED: Literal["unlimited"] = "unlimited"
+
+
+def _key(default: Any, allowed: str, meaning: str, **limits: Any) -> Any:
+    extra: dict[str, Any] = {"allowed": allowed}
+    return Field(default, description=meaning, json_schema_extra=extra, **limits)
+
+
+def _named(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _memory(value: object) -> object:
+    # UserError is no ValueError, so it passes pydantic untouched, place and all.
+    return value if value == UNLIMITED else parse_bytes(value, "cache.memory")
+
+
+def exact_size(size_bytes: int | str) -> int | str:
+    """The size as people write it where that is exact (`8GiB`), else the number of bytes."""
+    if isinstance(size_bytes, str):
+        return size_bytes
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return size_bytes
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Named(BaseModel):
+    """A name from a registry, with options: `every` or `{name: every, tokens: 1024}`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    name: str = _key(..., "a name", "name in the registry")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}({options})" if options else self.name
+
+
+def _dump_named(value: Named) -> Any:
+    return value.model_dump() if value.options else value.name
+
+
+NameOrMapping = Annotated[
+    Named, BeforeValidator(_named), PlainSerializer(_dump_named, return_type=Any)
+]
+Memory = Annotated[
+    int | Literal["unlimited"],
+    BeforeValidator(_memory),
+    PlainSerializer(exact_size, return_type=Any),
+]
+StrictInt = Annotated[int, Field(strict=True)]
+StrictFloat = Annotated[float, Field(strict=True)]
+StrictBool = Annotated[bool, Field(strict=True)]
+
+
+class TraceConfig(BaseModel):
+    """Which requests. Keys beyond these are options of the reader and are checked by it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    format: str = _key(..., "the name of a trace reader", "trace format, or `generate`")
+    path: str | None = _key(
+        None, "a path", "trace file, relative to the working directory; not for `generate`"
+    )
+    first: StrictInt | None = _key(
+        None, "an integer >= 1, or null for all", "read only the first requests", ge=1
+    )
+    warmup: StrictFloat = _key(
+        0.0,
+        "a fraction >= 0 and < 1",
+        "fraction of the requests that fill the cache but are left out of the rates",
+        ge=0.0,
+        lt=1.0,
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Reader options: the keys that are not the trace's own."""
+        return dict(self.model_extra or {})
+
+
+class CacheConfig(_Strict):
+    """Memory, its split, and the two policies."""
+
+    layout: Literal["split", "shared"] = _key(
+        "split", "split, shared", "`split`: a KV pool and a state pool; `shared`: one pool of bytes"
+    )
+    memory: Memory | None = _key(
+        None,
+        "a positive size such as 8GiB, 500MB or a number of bytes, or unlimited",
+        "KV and states together, on one tensor-parallel rank",
+    )
+    state_fraction: StrictFloat | None = _key(
+        None, "a fraction > 0 and < 1", "share of `memory` for states; split only", gt=0.0, lt=1.0
+    )
+    kv_tokens: StrictInt | None = _key(
+        None, "an integer >= 1", "KV capacity in tokens, instead of `memory`; split only", ge=1
+    )
+    state_slots: StrictInt | None = _key(
+        None, "an integer >= 1", "state capacity in slots, instead of `memory`; split only", ge=1
+    )
+    num_blocks: StrictInt | None = _key(
+        None, "an integer >= 1", "capacity in blocks, for engines that count blocks", ge=1
+    )
+    page_size: StrictInt = _key(16, "an integer >= 1", "tokens in a KV page", ge=1)
+    checkpoint: NameOrMapping = _key(
+        Named(name="prompt_end"),
+        "a checkpoint policy's name, or a mapping with name and options",
+        "where states are saved",
+    )
+    eviction: NameOrMapping = _key(
+        Named(name="lru"),
+        "an eviction policy's name, or a mapping with name and options",
+        "what goes first when memory is short",
+    )
+
+    @model_validator(mode="after")
+    def _one_capacity(self) -> "CacheConfig":
+        counts = {"kv_tokens": self.kv_tokens, "state_slots": self.state_slots}
+        given = [key for key, value in counts.items() if value is not None]
+        if self.num_blocks is not None:
+            given.append("num_blocks")
+        if self.memory is not None and given:
+            raise UserError(
+                f"cache.{given[0]}",
+                f"cannot stand beside cache.memory; allowed: either memory or {given[0]}",
+            )
+        if self.num_blocks is not None and len(given) > 1:
+            raise UserError("cache.num_blocks", f"cannot stand beside cache.{given[0]}")
+        if self.state_fraction is not None and self.memory is None:
+            raise UserError(
+                "cache.state_fraction",
+                f"{self.state_fraction} is a share of cache.memory, which is not given; "
+                "allowed: memory with state_fraction, or kv_tokens with state_slots",
+            )
+        self._shared_has_no_split()
+        return self
+
+    def _shared_has_no_split(self) -> None:
+        if self.layout == "split":
+            return
+        for key in ("state_fraction", "kv_tokens", "state_slots"):
+            if getattr(self, key) is not None:
+                raise UserError(
+                    f"cache.{key}",
+                    f"{getattr(self, key)} has no meaning in layout shared; "
+                    "allowed there: memory alone (or layout: split)",
+                )
+
+
+class SchedulerConfig(_Strict):
+    """Limits of a step; timed only."""
+
+    max_num_seqs: StrictInt = _key(256, "an integer >= 1", "requests running at once", ge=1)
+    max_num_batched_tokens: StrictInt = _key(
+        8192, "an integer >= 1", "tokens computed in one step, prefill and decode together", ge=1
+    )
+    chunked_prefill: StrictBool = _key(
+        True, "true, false", "cut a prompt that exceeds the step's budget into chunks"
+    )
+
+
+class ArrivalsConfig(_Strict):
+    """When requests are sent; timed only."""
+
+    mode: Literal["recorded", "closed_loop", "serial"] = _key(
+        "recorded",
+        "recorded, closed_loop, serial",
+        "`recorded`: at the trace's times; `closed_loop`: a turn follows its previous one's end; "
+        "`serial`: one at a time",
+    )
+    rate_scale: StrictFloat = _key(
+        1.0, "a number > 0", "arrivals per second, times this; `recorded` only", gt=0.0
+    )
+
+
+class PlotConfig(_Strict):
+    """One figure, drawn from the result tables."""
+
+    kind: Literal["curve", "cdf", "steps"] = _key(
+        "curve",
+        "curve, cdf, steps",
+        "`curve`: metrics of the summary over a swept key; `cdf`: distribution over requests; "
+        "`steps`: time series of engine steps",
+    )
+    x: str | None = _key(None, "a config key", "x axis of a curve")
+    y: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    ] = _key((), "a metric, or a list of metrics", "what is drawn")
+    line: str | None = _key(None, "a config key", "one line for each of its values")
+
+
+class RunConfig(_Strict):
+    """Everything that decides the numbers of one run."""
+
+    mode: Literal["replay", "timed"] = _key(
+        "replay", "replay, timed", "`replay`: one request after another, no clock; `timed`: events"
+    )
+    trace: TraceConfig = _key(..., "a mapping", "the requests")
+    model: str | dict[str, Any] = _key(
+        ..., "a catalogue name, the path of a config.json, or a mapping", "the model"
+    )
+    engine: NameOrMapping = _key(
+        Named(name="research"),
+        "an engine's name, or a mapping with name and options",
+        "whose rules the cache follows",
+    )
+    cache: CacheConfig = _key(..., "a mapping", "the cache")
+    gpu: str | dict[str, Any] | None = _key(
+        None, "a GPU's name, or a mapping", "cost profile; timed only"
+    )
+    tp: StrictInt = _key(1, "an integer >= 1", "tensor-parallel ranks; sizes are of one rank", ge=1)
+    scheduler: SchedulerConfig = _key(
+        SchedulerConfig(), "a mapping", "limits of a step; timed only"
+    )
+    arrivals: ArrivalsConfig = _key(ArrivalsConfig(), "a mapping", "sending times; timed only")
+    seed: StrictInt = _key(0, "an integer >= 0", "seed of all randomness", ge=0)
+
+    @model_validator(mode="after")
+    def _timed_needs_a_gpu(self) -> "RunConfig":
+        if self.mode == "timed" and self.gpu is None:
+            raise UserError("gpu", "is missing; mode timed needs a GPU's name, such as h200")
+        return self
+
+
+class ExperimentHead(_Strict):
+    """The keys of an experiment that are no part of a run."""
+
+    name: str = _key(
+        ..., "letters, digits, '.', '_' and '-'", "names the result folder", pattern=r"^\w[\w.-]*$"
+    )
+    plots: tuple[PlotConfig, ...] | None = _key(
+        None, "a list of mappings", "figures; left out: those that fit the sweep"
+    )
