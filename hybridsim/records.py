@@ -5,10 +5,12 @@ from enum import StrEnum
 
 
 class HitSource(StrEnum):
-    """Where the reused state came from."""
+    """Where the reused state had been saved, as seen by the request that saved it."""
 
     NONE = "none"
-    CHECKPOINT = "checkpoint"
+    PREFIX = "prefix"  # inside its prompt: a branch point, an interval, a block
+    PROMPT_END = "prompt_end"
+    OUTPUT = "output"  # behind its prompt: a turn's end, an interval in decode
     KV_ONLY = "kv_only"  # attention-only model: resident KV is enough
 
 

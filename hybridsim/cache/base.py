@@ -2,12 +2,15 @@
 
 `lookup` changes nothing; `acquire`, `commit`, `grow` and `release` act. A driver calls, for one
 request and in this order: lookup, acquire, `commit` at every planned checkpoint position in rising
-order and at the prompt's end, `grow` while it decodes, release.
+order and at the prompt's end, `grow` while it decodes (before the token is computed), release.
+A state exists only at the moment when exactly that many tokens are computed, so a driver ends a
+step at each planned position, and commits it right then.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hybridsim.records import HitSource
 from hybridsim.request import Request
 
 
@@ -16,11 +19,16 @@ class Match:
     """What a lookup found: `num_hit_tokens <= num_match_tokens <= num_prompt_tokens`.
 
     match: KV of the prefix is resident. hit: KV is resident and a state was saved exactly there.
+    `num_once_tokens`: deepest matched position whose state was kept once and evicted since.
+    `is_first_fork`: nobody left the resident tree at this point before.
     `node` is the cache's own handle; it is good only until the cache next changes.
     """
 
     num_match_tokens: int
     num_hit_tokens: int
+    hit_source: str = HitSource.NONE
+    num_once_tokens: int = 0
+    is_first_fork: bool = False
     node: Any = None
 
 
@@ -86,7 +94,7 @@ class PrefixCache(Protocol):
         ...
 
     def grow(self, lease: Lease, num_tokens: int) -> bool:
-        """Have KV memory for `num_tokens` tokens in all. False (nothing changed) when out of memory."""
+        """Have KV memory for `num_tokens` tokens in all. False: no memory, nothing has changed."""
         ...
 
     def release(self, lease: Lease, *, finished: bool) -> None:
@@ -100,5 +108,5 @@ class PrefixCache(Protocol):
     def usage(self) -> CacheUsage: ...
 
     def check(self) -> None:
-        """Raise AssertionError if any law is broken: sums over owners for bytes, slots and locks."""
+        """Raise AssertionError if a law is broken: sums over owners for bytes, slots and locks."""
         ...

@@ -1,0 +1,299 @@
+"""The research cache: a hybrid radix tree over paged KV and slots of recurrent state.
+
+KV is shared along the tree; a state is kept only where a checkpoint policy asked for one, and a
+hit continues from a copy of it (copy-on-write). What an engine would do differently is modelled in
+hybridsim.engines; here the rules are the plain ones, with the policies left open.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import lcm
+
+from hybridsim.cache import laws
+from hybridsim.cache.base import CacheUsage, Lease, Match
+from hybridsim.cache.edge import PathKey
+from hybridsim.cache.pools import Memory
+from hybridsim.cache.radix_tree import Node, RadixTree, Walk
+from hybridsim.cache.residents import Residents
+from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy, PromptView
+from hybridsim.records import HitSource
+from hybridsim.request import Request, Spans
+
+
+class Admission(Enum):
+    """How a request can start now."""
+
+    WAIT = "memory is held by others"
+    COPY = "with a slot of its own, into which a matched state is copied"
+    TAKE_OVER = "in the slot of the matched state, for want of another"
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """What the cache keeps for one lease.
+
+    `node`: the deepest node of the lease's own path; its path is locked. `private_pages`: KV that
+    is not in the tree. `source`: the node whose state is being copied, until the first step ends.
+    """
+
+    key: PathKey
+    node: Node
+    slot: int | None
+    private_pages: int
+    source: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a lookup hands to acquire: only good while the cache does not change."""
+
+    key: PathKey
+    walk: Walk
+    hit_node: Node | None
+
+
+class RadixCache:
+    """Implements hybridsim.cache.base.PrefixCache.
+
+    compute_last_token: at least one prompt token is computed (its logits are needed), so a hit is
+    at most n - 1 tokens; False gives the ideal of `trace stats`.
+    cache_outputs: keep generated tokens whose content the trace knows.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        page_tokens: int,
+        checkpoint: CheckpointPolicy,
+        eviction: EvictionPolicy,
+        *,
+        compute_last_token: bool = True,
+        cache_outputs: bool = True,
+    ) -> None:
+        self.memory = memory
+        self.page_tokens = page_tokens
+        self.checkpoint = checkpoint
+        self.compute_last_token = compute_last_token
+        self.cache_outputs = cache_outputs
+        self.is_hybrid = memory.slot_bytes > 0
+        self.tree = RadixTree(page_tokens)
+        self.residents = Residents(self.tree, memory, eviction)
+        self.leases: set[Lease] = set()
+        self._last_key: tuple[Spans, PathKey] | None = None
+
+    # -- questions
+
+    def lookup(self, request: Request) -> Match:
+        key = self._key(request.prompt)
+        walk = self.tree.walk(key)
+        limit = request.num_prompt_tokens - (1 if self.compute_last_token else 0)
+        match = self._floor(min(walk.num_tokens, max(limit, 0)))
+        is_first_fork = walk.partial is not None
+        if not self.is_hybrid:
+            source = HitSource.KV_ONLY if match else HitSource.NONE
+            return Match(match, match, source, 0, is_first_fork, Found(key, walk, None))
+        once = 0
+        for node in reversed(walk.nodes):
+            if node.end > match:
+                continue
+            if node.has_state:
+                found = Found(key, walk, node)
+                return Match(match, node.end, node.state_source, once, is_first_fork, found)
+            if node.had_state:
+                once = max(once, node.end)
+        return Match(match, 0, HitSource.NONE, once, is_first_fork, Found(key, walk, None))
+
+    def fits(self, request: Request) -> bool:
+        return self.memory.holds(self._pages(_final_tokens(request)), int(self.is_hybrid))
+
+    def usage(self) -> CacheUsage:
+        peak_kv_bytes, peak_state_bytes = self.memory.peak_bytes()
+        return CacheUsage(
+            self.memory.kv_bytes, self.memory.state_bytes, peak_kv_bytes, peak_state_bytes
+        )
+
+    def check(self) -> None:
+        laws.check(self)
+
+    # -- acts
+
+    def acquire(self, request: Request, match: Match) -> Lease | None:
+        found: Found = match.node
+        new_pages = (
+            self._pages(request.num_prompt_tokens) - match.num_match_tokens // self.page_tokens
+        )
+        admission = self._admission(found, match, new_pages)
+        if admission is Admission.WAIT:
+            return None
+        self.residents.tick()
+        node = self._node_at(found.walk, match.num_match_tokens)
+        self.residents.lock_path(node, found.hit_node)
+        lease = Lease(request, match.num_match_tokens, match.num_hit_tokens)
+        key = found.key
+        if self.cache_outputs and len(request.output.ids):
+            key = PathKey(request.prompt.joined(request.output), self.page_tokens)
+        lease.handle = Holding(key, node, None, new_pages, found.hit_node)
+        self._admit(lease, admission)
+        lease.num_tokens = request.num_prompt_tokens
+        lease.num_committed_tokens = match.num_match_tokens
+        lease.checkpoints = self._plan(lease)
+        self.leases.add(lease)
+        return lease
+
+    def commit(self, lease: Lease, num_tokens: int) -> None:
+        self._copied(lease)
+        self._insert(lease, num_tokens)
+        if num_tokens in lease.checkpoints:
+            self._save_state(lease, num_tokens)
+
+    def grow(self, lease: Lease, num_tokens: int) -> bool:
+        holding: Holding = lease.handle
+        committed_pages = lease.num_committed_tokens // self.page_tokens
+        extra = self._pages(num_tokens) - committed_pages - holding.private_pages
+        if extra > 0:
+            if not self.residents.can_have(extra, 0):
+                return False
+            self.residents.make_room(lease, extra, 0)
+            self.memory.pages.take(extra)
+            holding.private_pages += extra
+        lease.num_tokens = max(lease.num_tokens, num_tokens)
+        return True
+
+    def release(self, lease: Lease, *, finished: bool) -> None:
+        self._copied(lease)
+        holding: Holding = lease.handle
+        last = _final_tokens(lease.request)
+        if finished and self.cache_outputs and lease.num_tokens >= last:
+            self._insert(lease, last)
+        if holding.slot is not None:
+            self.memory.slots.give(holding.slot)
+        self.memory.pages.give(holding.private_pages)
+        self.residents.tick()
+        self.residents.unlock_path(holding.node)
+        self.leases.remove(lease)
+
+    # -- parts of acquire
+
+    def _admission(self, found: Found, match: Match, new_pages: int) -> Admission:
+        kept_pages = self.residents.unlocked_pages(found.walk, match.num_match_tokens)
+        kept_slots = 1 if found.hit_node is not None and not found.hit_node.state_locks else 0
+        if self.residents.can_have(new_pages, int(self.is_hybrid), kept_pages, kept_slots):
+            return Admission.COPY
+        if kept_slots and self.residents.can_have(new_pages, 0, kept_pages, kept_slots):
+            return Admission.TAKE_OVER
+        return Admission.WAIT
+
+    def _admit(self, lease: Lease, admission: Admission) -> None:
+        """Take pages for the prompt and a slot for the running state."""
+        holding: Holding = lease.handle
+        takes_over = admission is Admission.TAKE_OVER
+        num_slots = 1 if self.is_hybrid and not takes_over else 0
+        self.residents.make_room(lease, holding.private_pages, num_slots)
+        self.memory.pages.take(holding.private_pages)
+        if takes_over:
+            assert holding.source is not None
+            holding.slot = self.residents.take_over_state(holding.source)
+            holding.source = None
+            lease.num_evicted_states += 1
+        elif self.is_hybrid:
+            holding.slot = self.memory.slots.take()
+            lease.num_copied_bytes += self.memory.slot_bytes if holding.source else 0
+
+    def _node_at(self, walk: Walk, num_tokens: int) -> Node:
+        """The node that ends at `num_tokens` on the walked path; splits an edge to have one."""
+        if num_tokens == 0:
+            return self.tree.root
+        for node in (*walk.nodes, walk.partial):
+            assert node is not None
+            if node.end == num_tokens:
+                return node
+            if node.end > num_tokens:
+                return self.residents.split(node, num_tokens)
+        raise AssertionError("a match must lie on the walked path")
+
+    def _plan(self, lease: Lease) -> tuple[int, ...]:
+        if not self.is_hybrid:
+            return ()
+        request = lease.request
+        grid = lcm(self.page_tokens, request.grid_tokens)
+        last = _final_tokens(request)
+        view = PromptView(request, lease.num_hit_tokens, lease.num_match_tokens, last, grid)
+        known = min(last, lease.handle.key.num_tokens)
+        wanted = {min(p, known) // grid * grid for p in self.checkpoint.positions(view)}
+        return tuple(sorted(p for p in wanted if p > lease.num_hit_tokens))
+
+    # -- parts of commit
+
+    def _copied(self, lease: Lease) -> None:
+        """The first step is over: the source of the copy may be evicted from now on."""
+        holding: Holding = lease.handle
+        if holding.source is not None:
+            self.residents.unlock_state(holding.source)
+            holding.source = None
+
+    def _insert(self, lease: Lease, num_tokens: int) -> None:
+        """Move the lease's KV up to `num_tokens` into the tree, and its lock down along with it."""
+        holding: Holding = lease.handle
+        end = self._floor(min(num_tokens, holding.key.num_tokens))
+        if end <= lease.num_committed_tokens:
+            return
+        self.residents.tick()
+        node, num_adopted_tokens = self.residents.extend(holding.key, holding.node, end)
+        num_adopted_pages = num_adopted_tokens // self.page_tokens
+        self.memory.pages.give(num_adopted_pages)  # others brought them meanwhile
+        holding.private_pages -= (end - lease.num_committed_tokens) // self.page_tokens
+        holding.node = node
+        lease.num_committed_tokens = end
+
+    def _save_state(self, lease: Lease, position: int) -> None:
+        """Keep a copy of the running state; at the request's very end, the state itself."""
+        holding: Holding = lease.handle
+        node = self._path_node(holding.node, position)
+        if node.has_state:
+            self.residents.touch_state(node)
+            return
+        if position == _final_tokens(lease.request) and holding.slot is not None:
+            slot, holding.slot = holding.slot, None
+        elif self.residents.can_have(0, 1):
+            self.residents.make_room(lease, 0, 1)
+            slot = self.memory.slots.take()
+            lease.num_copied_bytes += self.memory.slot_bytes
+        else:
+            lease.num_skipped_checkpoints += 1
+            return
+        self.residents.put_state(node, slot, _source(lease.request, position, self.page_tokens))
+        lease.num_checkpoints += 1
+
+    def _path_node(self, node: Node, position: int) -> Node:
+        """The node on the path of `node` that ends at `position`; splits an edge to have one."""
+        while node.start >= position:
+            assert node.parent is not None
+            node = node.parent
+        return node if node.end == position else self.residents.split(node, position)
+
+    # -- sizes
+
+    def _key(self, spans: Spans) -> PathKey:
+        """The request's key, remembered, because a waiting request is looked up again and again."""
+        if self._last_key is None or self._last_key[0] is not spans:
+            self._last_key = (spans, PathKey(spans, self.page_tokens))
+        return self._last_key[1]
+
+    def _floor(self, num_tokens: int) -> int:
+        return num_tokens - num_tokens % self.page_tokens
+
+    def _pages(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.page_tokens)
+
+
+def _source(request: Request, position: int, page_tokens: int) -> HitSource:
+    """Where in its request a checkpoint lies."""
+    if position > request.num_prompt_tokens:
+        return HitSource.OUTPUT
+    is_last = position > request.num_prompt_tokens - lcm(page_tokens, request.grid_tokens)
+    return HitSource.PROMPT_END if is_last else HitSource.PREFIX
+
+
+def _final_tokens(request: Request) -> int:
+    """Tokens that are computed in all: the last generated one is never fed back."""
+    return request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)

@@ -1,0 +1,19 @@
+"""Save where prompts part, on the second touch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hybridsim.policies.base import PromptView
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A state at the point where the prompt leaves the resident tree, if none is there yet.
+
+    The first request to bring a prefix cannot know that it will be shared; the second shows it and
+    pays for it; the third hits. Marconi's split-point admission (arXiv 2411.19379), vLLM's junction
+    (0.33.0) and SGLang's branching position (0.5.23) follow this rule.
+    """
+
+    def positions(self, view: PromptView) -> Iterable[int]:
+        return (view.num_match_tokens,) if view.leaves_inside else ()

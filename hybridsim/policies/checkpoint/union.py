@@ -1,0 +1,17 @@
+"""Several checkpoint policies at once, written `prompt_end+branch`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hybridsim.policies.base import CheckpointPolicy, PromptView
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Every position that any of the parts wants."""
+
+    parts: tuple[CheckpointPolicy, ...]
+
+    def positions(self, view: PromptView) -> Iterable[int]:
+        for part in self.parts:
+            yield from part.positions(view)

@@ -1,0 +1,1 @@
+"""What goes first when memory runs out. One file a policy; registry in hybridsim.policies."""

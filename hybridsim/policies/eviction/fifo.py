@@ -1,0 +1,18 @@
+"""First in, first out."""
+
+from dataclasses import dataclass
+
+from hybridsim.policies.base import Priority, Resident
+
+
+@dataclass(frozen=True, slots=True)
+class FIFO:
+    """Evict what was cached first, however often it was used since; ties deepest first."""
+
+    refreshes_path: bool = True
+
+    def kv_priority(self, item: Resident) -> Priority:
+        return (item.created, -item.end, 1)
+
+    def state_priority(self, item: Resident) -> Priority:
+        return (item.state_created, -item.end, 0)
