@@ -1,0 +1,30 @@
+"""Small facts that every wrapper needs before it launches a kernel."""
+
+import torch
+import triton
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter (TRITON_INTERPRET=1), on the CPU."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def dot_precision(dtype: torch.dtype) -> str:
+    """`input_precision` of a `tl.dot` on float32 operands derived from inputs of `dtype`.
+
+    float32 inputs ask for float32 results; below that, tf32 is finer than the inputs are.
+    """
+    return "ieee" if dtype == torch.float32 else "tf32"
+
+
+def num_multiprocessors(device: torch.device) -> int:
+    """Streaming multiprocessors of `device`; 1 on the CPU."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ValueError with `message` unless `condition` holds: a caller's mistake."""
+    if not condition:
+        raise ValueError(message)

@@ -1,0 +1,23 @@
+"""Linear-attention recurrences: gated delta rule, delta rule, KDA, gated linear attention, SSD.
+
+`naive.recurrence` is the truth, `prefill` the chunked form, `decode`, `verify`, `replay` and
+`run_tokens` the recurrent form.
+"""
+
+from hybridsim.kernels.recurrence.chunked import prefill
+from hybridsim.kernels.recurrence.decode import decode, replay, verify
+from hybridsim.kernels.recurrence.recurrent import run_tokens
+from hybridsim.kernels.recurrence.rules import (
+    DELTA,
+    GATED_DELTA,
+    KDA,
+    LINEAR,
+    RULES,
+    SSD,
+    Rule,
+)
+
+__all__ = [
+    "DELTA", "GATED_DELTA", "KDA", "LINEAR", "RULES", "SSD", "Rule",
+    "decode", "prefill", "replay", "run_tokens", "verify",
+]  # fmt: skip

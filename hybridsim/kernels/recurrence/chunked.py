@@ -1,0 +1,47 @@
+"""The chunked form: prefill of packed sequences with states read from and saved to slots."""
+
+import torch
+
+from hybridsim.kernels.launch import require
+from hybridsim.kernels.plan import PackedPlan
+from hybridsim.kernels.recurrence.chunk_channel import chunk_channel
+from hybridsim.kernels.recurrence.chunk_local import chunk_local
+from hybridsim.kernels.recurrence.chunk_scan import chunk_scan
+from hybridsim.kernels.recurrence.recurrent import check_inputs
+from hybridsim.kernels.recurrence.rules import Rule
+
+
+def prefill(
+    rule: Rule,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    log_decay: torch.Tensor | None,
+    strength: torch.Tensor | None,
+    states: torch.Tensor,
+    plan: PackedPlan,
+    scale: float = 1.0,
+) -> torch.Tensor:
+    """Outputs `[T, H, V]` of packed sequences; states named by `plan` are read and saved.
+
+    q, k `[T, Hk, K]`, v `[T, H, V]` (bfloat16, float16 or float32; heads and channels contiguous,
+    token stride free; K a power of two, at least 16); log_decay `[T, H]`, `[T, H, K]` or None and
+    strength `[T, H]` or None, contiguous, as `rule` says; states `[slots, H, K, V]` float32 or
+    bfloat16, changed in place. Slots written by one sequence must not be read by another.
+    The chunk size is the plan's: a power of two, 16..128.
+    """
+    check_inputs(rule, k, v, log_decay, strength, states)
+    require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
+    size = plan.chunk_size
+    require(size in (16, 32, 64, 128), f"chunk size {size}; allowed: 16, 32, 64, 128")
+    out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    if plan.num_sequences == 0:
+        return out
+    if rule.decay == "channel":
+        assert log_decay is not None
+        assert strength is not None
+        parts = chunk_channel(q, k, v, log_decay, strength, plan, scale)
+    else:
+        parts = chunk_local(rule, q, k, v, log_decay, strength, plan, scale)
+    chunk_scan(parts, states, plan, scale, out)
+    return out

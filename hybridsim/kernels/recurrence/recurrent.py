@@ -1,0 +1,133 @@
+"""The recurrent form: one token after another with the state in registers.
+
+One kernel serves decode (one token a request, state updated in place), speculative verify (a state
+saved after every draft), replay of recorded inputs (state only, no output) and short prefills.
+"""
+# mypy: disallow-untyped-defs=False
+
+import torch
+import triton
+import triton.language as tl
+
+from hybridsim.kernels.launch import require
+from hybridsim.kernels.recurrence.rules import Rule
+
+
+@triton.jit
+def _recurrent_kernel(
+    q_ptr, k_ptr, v_ptr, decay_ptr, strength_ptr, out_ptr, state_ptr,
+    starts_ptr, lengths_ptr, read_slots_ptr, save_slots_ptr,
+    q_stride, k_stride, v_stride, slot_stride, scale,
+    H: tl.constexpr, H_PER_KEY: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
+    BLOCK_V: tl.constexpr, PER_CHANNEL: tl.constexpr, IS_DELTA: tl.constexpr,
+    ONE_TOKEN: tl.constexpr,
+):  # fmt: skip
+    """Program (value block, head, request). `save_slots` has one slot a token, -1 to save none."""
+    value_block, head, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    start = tl.load(starts_ptr + request).to(tl.int64)
+    length = 1 if ONE_TOKEN else tl.load(lengths_ptr + request)
+    read_slot = tl.load(read_slots_ptr + request).to(tl.int64)
+    channels = tl.arange(0, K)
+    columns = value_block * BLOCK_V + tl.arange(0, BLOCK_V)
+    in_value = columns < V
+    tile = head * K * V + channels[:, None] * V + columns[None, :]
+    state = tl.zeros([K, BLOCK_V], dtype=tl.float32)
+    if read_slot >= 0:
+        read_tile = state_ptr + read_slot * slot_stride + tile
+        state = tl.load(read_tile, mask=in_value[None, :], other=0.0).to(tl.float32)
+    key_offset = head // H_PER_KEY * K + channels
+    for step in range(length):
+        token = start + step
+        k = tl.load(k_ptr + token * k_stride + key_offset).to(tl.float32)
+        v = tl.load(v_ptr + token * v_stride + head * V + columns, mask=in_value, other=0.0)
+        written = v.to(tl.float32)
+        if decay_ptr is not None:
+            if PER_CHANNEL:
+                log_decay = tl.load(decay_ptr + (token * H + head) * K + channels)
+                state *= tl.exp(log_decay.to(tl.float32))[:, None]
+            else:
+                state *= tl.exp(tl.load(decay_ptr + token * H + head).to(tl.float32))
+        if IS_DELTA:
+            written -= tl.sum(k[:, None] * state, axis=0)
+        if strength_ptr is not None:
+            written *= tl.load(strength_ptr + token * H + head).to(tl.float32)
+        state += k[:, None] * written[None, :]
+        if out_ptr is not None:
+            q = tl.load(q_ptr + token * q_stride + key_offset).to(tl.float32)
+            out = tl.sum(q[:, None] * state, axis=0) * scale
+            out_row = out_ptr + (token * H + head) * V + columns
+            tl.store(out_row, out.to(out_ptr.dtype.element_ty), mask=in_value)
+        save_slot = tl.load(save_slots_ptr + token).to(tl.int64)
+        if save_slot >= 0:
+            save_tile = state_ptr + save_slot * slot_stride + tile
+            tl.store(save_tile, state.to(state_ptr.dtype.element_ty), mask=in_value[None, :])
+
+
+def run_tokens(
+    rule: Rule,
+    q: torch.Tensor | None,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    log_decay: torch.Tensor | None,
+    strength: torch.Tensor | None,
+    states: torch.Tensor,
+    starts: torch.Tensor,
+    lengths: torch.Tensor | None,
+    read_slots: torch.Tensor,
+    save_slots: torch.Tensor,
+    scale: float = 1.0,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | None:
+    """Run `lengths[n]` tokens from `starts[n]` on for request n, from the state in read_slots[n].
+
+    q, k `[T, Hk, K]`, v `[T, H, V]`: the last two axes contiguous, the token stride free; log_decay
+    `[T, H]` or `[T, H, K]` and strength `[T, H]` contiguous, or None; states `[slots, H, K, V]`,
+    float32 or bfloat16, changed in place; starts, lengths, read_slots int32 `[N]` (lengths None:
+    one token each); save_slots int32 `[T]`: slot that gets the state after that token, -1 for none.
+    A read slot of -1 is a zero state. Slots that are saved to must not be read by other requests
+    of the same call. q None: states only. Returns out `[T, H, V]`, or None when q is None; rows of
+    tokens that no request covers keep what they had.
+    """
+    check_inputs(rule, k, v, log_decay, strength, states)
+    num_heads, value_size = v.shape[1:]
+    if q is not None and out is None:
+        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    if starts.shape[0] == 0:
+        return out
+    block_v, num_warps = tile_of(k.shape[2], value_size, starts.shape[0] * num_heads)
+    grid = (triton.cdiv(value_size, block_v), num_heads, starts.shape[0])
+    _recurrent_kernel[grid](
+        q, k, v, log_decay, strength, out if q is not None else None, states,
+        starts, lengths, read_slots, save_slots,
+        0 if q is None else q.stride(0), k.stride(0), v.stride(0), states.stride(0), scale,
+        H=num_heads, H_PER_KEY=num_heads // k.shape[1], K=k.shape[2], V=value_size,
+        BLOCK_V=block_v, PER_CHANNEL=rule.decay == "channel", IS_DELTA=rule.is_delta,
+        ONE_TOKEN=lengths is None, num_warps=num_warps,
+    )  # fmt: skip
+    return out if q is not None else None
+
+
+def tile_of(key_size: int, value_size: int, num_tiles: int) -> tuple[int, int]:
+    """Columns of the state a program holds, and its warps, for `num_tiles` = requests x heads."""
+    wide = min(triton.next_power_of_2(value_size), max(16, 8192 // key_size))
+    block_v = wide if num_tiles >= 512 else max(16, wide // 4)
+    return block_v, 4 if key_size * block_v >= 4096 else 2
+
+
+def check_inputs(
+    rule: Rule,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    log_decay: torch.Tensor | None,
+    strength: torch.Tensor | None,
+    states: torch.Tensor,
+) -> None:
+    """Raise ValueError where the inputs do not fit the rule or each other."""
+    shape = (*v.shape[:2], k.shape[2]) if rule.decay == "channel" else v.shape[:2]
+    require((log_decay is None) == (rule.decay == "none"), f"{rule.name}: decay {rule.decay}")
+    require(log_decay is None or log_decay.shape == shape, f"log_decay must be {tuple(shape)}")
+    require((strength is not None) == rule.has_strength, f"{rule.name}: strength given or missing")
+    require(v.shape[1] % k.shape[1] == 0, f"{v.shape[1]} value heads on {k.shape[1]} key heads")
+    state_shape = (v.shape[1], k.shape[2], v.shape[2])
+    require(states.shape[1:] == state_shape, f"states must be [slots, {state_shape}]")
+    require(states[0].is_contiguous(), "a state must be contiguous within its slot")

@@ -1,0 +1,176 @@
+"""The recurrence family against its naive twin, and the laws that hold for every rule."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from hybridsim.kernels.plan import SequenceTask, make_plan  # noqa: E402
+from hybridsim.kernels.recurrence import (  # noqa: E402
+    GATED_DELTA,
+    RULES,
+    decode,
+    prefill,
+    replay,
+    run_tokens,
+    verify,
+)
+from hybridsim.kernels.recurrence.naive import recurrence  # noqa: E402
+
+from .helpers import draw, relative_error  # noqa: E402
+
+ALL_RULES = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+
+
+def int32(values: list[int], device: str) -> "torch.Tensor":
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def random_states(slots: int, heads: int, key: int, value: int, device: str) -> "torch.Tensor":
+    generator = torch.Generator().manual_seed(9)
+    return torch.randn(slots, heads, key, value, generator=generator).to(device)
+
+
+@ALL_RULES
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-2], ids=["fp32", "half"])
+def test_prefill_of_packed_sequences_equals_naive(rule, tolerance, device, half_dtype):
+    """Tails, one token, an empty sequence, checkpoints off the grid, 24 value channels."""
+    dtype = torch.float32 if tolerance < 1e-4 else half_dtype
+    tasks = [
+        SequenceTask(37, read_slot=0, write_slot=0, checkpoints=((5, 1), (16, 2), (37, 3))),
+        SequenceTask(1, read_slot=4, write_slot=5),
+        SequenceTask(0, read_slot=4, write_slot=6),
+        SequenceTask(16, write_slot=7, checkpoints=((0, 8),)),
+    ]
+    x = draw(rule, 1, 54, 2, 4, 16, 24, dtype, device)
+    states = random_states(9, 4, 16, 24, device)
+    before = states.clone()
+    out = prefill(rule, *x.parts(), states, make_plan(tasks, 16, device), scale=0.3)
+    first = 0
+    for task in tasks:
+        part = x[slice(first, first + task.num_tokens)]
+        initial = None if task.read_slot < 0 else before[task.read_slot]
+        expected, after = recurrence(rule, *part.parts(), initial, scale=0.3)
+        if task.num_tokens:
+            actual = out[first : first + task.num_tokens]
+            assert relative_error(actual, expected) < tolerance
+        for position, slot in (*task.checkpoints, (task.num_tokens, task.write_slot)):
+            assert relative_error(states[slot], after[position]) < tolerance
+        first += task.num_tokens
+    assert torch.equal(states[4], before[4])
+
+
+@ALL_RULES
+def test_chunked_equals_recurrent_as_in_the_handbook(rule, device):
+    """T 64, d 16, C 16, float32: outputs and final state agree within 1e-5."""
+    x = draw(rule, 2, 64, 1, 1, 16, 16, device=device)
+    states = torch.zeros(2, 1, 16, 16, device=device)
+    plan = make_plan([SequenceTask(64, write_slot=0)], 16, device)
+    chunked = prefill(rule, *x.parts(), states, plan)
+    save = int32([-1] * 63 + [1], device)
+    one = int32([0], device)
+    stepped = run_tokens(
+        rule, *x.parts(), states, one, int32([64], device), int32([-1], device), save
+    )
+    torch.testing.assert_close(chunked, stepped, atol=1e-5, rtol=0)
+    torch.testing.assert_close(states[0], states[1], atol=1e-5, rtol=0)
+
+
+@ALL_RULES
+def test_one_prefill_equals_split_prefill_and_steps(rule, device):
+    """One prefill of 64 = 32 prefilled and 32 single steps = three chunks of 20, 25 and 19."""
+    x = draw(rule, 3, 64, 1, 2, 16, 16, device=device)
+    states = torch.zeros(3, 2, 16, 16, device=device)
+    whole = prefill(rule, *x.parts(), states, make_plan([SequenceTask(64, -1, 0)], 16, device))
+    parts, first = [], 0
+    for length in (20, 25, 19):
+        task = SequenceTask(length, read_slot=1 if first else -1, write_slot=1)
+        piece = x[slice(first, first + length)]
+        parts.append(prefill(rule, *piece.parts(), states, make_plan([task], 16, device)))
+        first += length
+    half = make_plan([SequenceTask(32, -1, 2)], 16, device)
+    steps = [prefill(rule, *x[:32].parts(), states, half)]
+    slot, index = int32([2], device), int32([0], device)
+    for t in range(32, 64):
+        steps.append(decode(rule, *x[slice(t, t + 1)].parts(), states, slot, index))
+    torch.testing.assert_close(torch.cat(parts), whole, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat(steps), whole, atol=1e-4, rtol=0)
+    torch.testing.assert_close(states[1], states[0], atol=1e-4, rtol=0)
+    torch.testing.assert_close(states[2], states[0], atol=1e-4, rtol=0)
+
+
+@ALL_RULES
+@pytest.mark.parametrize("state_dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_decode_updates_only_its_slots(rule, state_dtype, device):
+    """A batch in scattered slots; the other slots hold NaN and must neither be read nor written."""
+    x = draw(rule, 4, 3, 1, 2, 16, 24, torch.bfloat16, device)
+    states = torch.full((7, 2, 16, 24), float("nan"), device=device).to(state_dtype)
+    used = [5, 0, 3]
+    states[used] = random_states(3, 2, 16, 24, device).to(state_dtype)
+    before = states.clone()
+    slots, index = int32(used, device), int32([0, 1, 2], device)
+    out = decode(rule, *x.parts(), states, slots, index, scale=0.25)
+    for row, slot in enumerate(used):
+        part = x[slice(row, row + 1)]
+        expected, after = recurrence(rule, *part.parts(), before[slot], scale=0.25)
+        assert relative_error(out[row], expected[0]) < 1e-2
+        tolerance = 1e-6 if state_dtype == torch.float32 else 4e-3
+        assert relative_error(states[slot], after[-1]) < tolerance
+    assert states[[1, 2, 4, 6]].isnan().all()
+
+
+@ALL_RULES
+def test_verify_keeps_one_state_per_draft_and_replay_reaches_the_same(rule, device):
+    """Accepting m of 4 drafts: the state kept by verify = the state that replay computes."""
+    x = draw(rule, 5, 12, 1, 2, 16, 16, device=device)
+    states = random_states(18, 2, 16, 16, device)
+    before = states.clone()
+    read = int32([0, 1, 2], device)
+    drafts = torch.arange(3, 15, dtype=torch.int32, device=device).reshape(3, 4)
+    out = verify(rule, *x.parts(), states, read, drafts)
+    for n in range(3):
+        part = x[slice(4 * n, 4 * n + 4)]
+        expected, after = recurrence(rule, *part.parts(), before[n])
+        assert relative_error(out[4 * n : 4 * n + 4], expected) < 1e-5
+        assert relative_error(states[drafts[n].long()], after[1:]) < 1e-5
+    assert torch.equal(states[:3], before[:3])
+    accepted = [0, 2, 4]
+    replay(rule, *x.parts()[1:], states, read, int32(accepted, device), 4)
+    for n, m in enumerate(accepted):
+        expected_state = before[n] if m == 0 else states[int(drafts[n, m - 1])]
+        torch.testing.assert_close(states[n], expected_state, atol=1e-6, rtol=1e-6)
+
+
+def test_equal_keys_do_not_break_the_triangular_solve(device, half_dtype):
+    """One key repeated: the worst case for a series of powers; the true state stays bounded."""
+    x = draw(GATED_DELTA, 6, 128, 1, 1, 16, 16, half_dtype, device)
+    x.k.copy_(x.k[:1].clone().expand_as(x.k))
+    x.strength.fill_(0.98)
+    x.log_decay.fill_(-1e-3)
+    states = torch.zeros(1, 1, 16, 16, device=device)
+    plan = make_plan([SequenceTask(128, -1, 0)], 64, device)
+    out = prefill(GATED_DELTA, *x.parts(), states, plan)
+    expected, after = recurrence(GATED_DELTA, *x.parts())
+    assert relative_error(out, expected) < 2e-2
+    assert relative_error(states[0], after[-1]) < 2e-2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.update(log_decay=None), "decay head"),
+        (lambda x: x.update(strength=None), "strength given or missing"),
+        (lambda x: x.update(states=torch.zeros(1, 2, 16, 8)), "states must be"),
+        (lambda x: x.update(plan=make_plan([SequenceTask(3)])), "plan has 3 tokens"),
+        (lambda x: x.update(plan=make_plan([SequenceTask(4)], 24)), "chunk size 24"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(change, message):
+    x = draw(GATED_DELTA, 7, 4, 1, 2, 16, 16)
+    kwargs = {
+        "q": x.q, "k": x.k, "v": x.v, "log_decay": x.log_decay, "strength": x.strength,
+        "states": torch.zeros(1, 2, 16, 16), "plan": make_plan([SequenceTask(4)]),
+    }  # fmt: skip
+    change(kwargs)
+    with pytest.raises(ValueError, match=message):
+        prefill(GATED_DELTA, **kwargs)
