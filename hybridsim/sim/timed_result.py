@@ -1,0 +1,13 @@
+"""What a timed run returns."""
+
+from dataclasses import dataclass
+
+from hybridsim.records import RequestRecord, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SimResult:
+    """`records` in the order of the requests, `steps` in time. Times are seconds from the start."""
+
+    records: list[RequestRecord]
+    steps: list[StepRecord]
