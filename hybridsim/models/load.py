@@ -1,0 +1,30 @@
+"""The way in: a catalogue name, the path of a config.json or a mapping becomes a model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hybridsim.errors import UserError, unknown_name
+from hybridsim.models.catalogue import CATALOGUE
+from hybridsim.models.hf import from_hf_config
+from hybridsim.models.inline import from_inline
+from hybridsim.models.spec import ModelSpec
+
+
+def get_model(value: object, place: str = "model") -> ModelSpec:
+    """The model that `value` means; `place` is named in errors.
+
+    A text is a catalogue name first; one that ends in .json or has a path separator, or names a
+    folder with a config.json, is a path. A mapping is an inline spec, see `from_inline`.
+    UserError for anything else, with the nearest name where there is one.
+    """
+    if isinstance(value, Mapping):
+        return from_inline(value, place, get_model)
+    if not isinstance(value, str | Path):
+        allowed = "a catalogue name, the path of a config.json, a mapping"
+        raise UserError(place, f"{value!r} is not a model; allowed: {allowed}")
+    text = str(value)
+    if text in CATALOGUE:
+        return CATALOGUE[text]()
+    if text.endswith(".json") or "/" in text or (Path(text) / "config.json").is_file():
+        return from_hf_config(text)
+    raise unknown_name(place, text, list(CATALOGUE))
