@@ -1,0 +1,119 @@
+"""Arrival times: drawn from a seeded process, given, or recorded; for requests or for sessions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from hybridsim.errors import UserError
+from hybridsim.request import Request
+from hybridsim.traces.options import Arrivals
+
+
+def arrival_times(
+    arrivals: Arrivals, rng: np.random.Generator, place: str = "trace.arrivals"
+) -> Iterator[float]:
+    """Endless rising times in seconds for a drawn process; the given ones for `given`.
+
+    poisson: exponential gaps of mean 1/rate. gamma: gaps of the same mean with coefficient of
+    variation `cv` (shape 1/cv^2). The first arrival comes after the first gap.
+    """
+    if arrivals.process == "given":
+        yield from _given(arrivals, place)
+        raise UserError(
+            f"{place}.times_s",
+            f"holds {len(arrivals.times_s or ())} times; allowed: at least one an arrival",
+        )
+    if arrivals.process == "recorded":
+        raise UserError(
+            f"{place}.process",
+            "'recorded', but nothing is recorded; allowed: poisson, gamma, given",
+        )
+    if arrivals.rate_per_s is None:
+        raise UserError(f"{place}.rate_per_s", "missing; allowed: arrivals a second, above 0")
+    shape = 1.0 if arrivals.process == "poisson" else arrivals.cv**-2
+    now_s = 0.0
+    while True:
+        now_s += float(rng.gamma(shape, 1.0 / (shape * arrivals.rate_per_s)))
+        yield now_s
+
+
+def _given(arrivals: Arrivals, place: str) -> Iterator[float]:
+    if arrivals.times_s is None:
+        raise UserError(f"{place}.times_s", "missing; allowed: a list of times in seconds")
+    last_s = 0.0
+    for index, time_s in enumerate(arrivals.times_s):
+        if not last_s <= time_s < float("inf"):
+            raise UserError(
+                f"{place}.times_s",
+                f"time {index + 1} is {time_s}; allowed: seconds from 0 in rising order",
+            )
+        last_s = time_s
+        yield time_s
+
+
+def retimed(
+    requests: Iterable[Request], arrivals: Arrivals, rng: np.random.Generator
+) -> Iterator[Request]:
+    """`requests` with the arrival times that the options ask for, in arrival order.
+
+    `of: sessions` keeps recorded distances within a session and moves its start; it holds the
+    whole trace. The other ways stream.
+    """
+    if arrivals.process == "recorded":
+        if arrivals.speedup == 1.0:
+            yield from requests
+            return
+        for request in requests:
+            arrival_s = request.arrival_s
+            yield request if arrival_s is None else replace(
+                request, arrival_s=arrival_s / arrivals.speedup
+            )
+        return
+    times = arrival_times(arrivals, rng)
+    if arrivals.of == "requests":
+        yield from _requests_retimed(requests, times)
+        return
+    held = list(requests)
+    if arrivals.of == "sessions" or any(request.previous is not None for request in held):
+        yield from _sessions_retimed(held, times)
+    else:
+        yield from _requests_retimed(held, times)
+
+
+def _requests_retimed(requests: Iterable[Request], times: Iterator[float]) -> Iterator[Request]:
+    for request in requests:
+        yield replace(request, arrival_s=next(times))
+
+
+def _sessions_retimed(requests: list[Request], times: Iterator[float]) -> list[Request]:
+    starts_s: dict[str, tuple[float, float]] = {}
+    moved = []
+    for index, request in enumerate(requests):
+        key = request.session_id if request.session_id is not None else f"\0{index}"
+        recorded_s = request.arrival_s or 0.0
+        if key not in starts_s:
+            starts_s[key] = (recorded_s, next(times))
+        old_s, new_s = starts_s[key]
+        moved.append(replace(request, arrival_s=new_s + recorded_s - old_s))
+    return in_arrival_order(moved)
+
+
+def in_arrival_order(requests: list[Request]) -> list[Request]:
+    """Stable sort by arrival; `previous` still points to the same request afterwards.
+
+    Requests without arrival keep their place among themselves, before all others.
+    """
+    order = sorted(range(len(requests)), key=lambda i: _arrival_or_start(requests[i]))
+    new_index = {old: new for new, old in enumerate(order)}
+    return [_relinked(requests[old], new_index) for old in order]
+
+
+def _arrival_or_start(request: Request) -> float:
+    return float("-inf") if request.arrival_s is None else request.arrival_s
+
+
+def _relinked(request: Request, new_index: dict[int, int]) -> Request:
+    if request.previous is None or new_index[request.previous] == request.previous:
+        return request
+    return replace(request, previous=new_index[request.previous])

@@ -1,0 +1,247 @@
+"""Opens trace files and checks single fields. Knows lines and JSON, but no format."""
+
+import gzip
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from zlib import crc32
+
+import numpy as np
+import orjson
+
+from hybridsim.errors import UserError
+from hybridsim.request import Int64Array
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes of the file read so far, bytes of the file)."""
+
+_BOM = b"\xef\xbb\xbf"
+_CUT_OFF = "the file ends in the middle of its data; is the copy complete?"
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a reader has to say about a trace; filled while it reads."""
+
+    dropped: dict[str, int] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    has_content: bool = True
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count `count` records left out for `reason`."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def assume(self, sentence: str) -> None:
+        """Keep a sentence that a user must know before believing a number (once)."""
+        if sentence not in self.assumptions:
+            self.assumptions.append(sentence)
+
+
+@dataclass(slots=True)
+class Source:
+    """Where a reader reads from: a path, a place for notes, and seeded randomness."""
+
+    path: Path
+    notes: Notes
+    seed: int = 0
+    progress: Progress | None = None
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """A generator of its own for each purpose, so that one option never shifts another."""
+        return np.random.default_rng([self.seed, crc32(purpose.encode())])
+
+    def rows(self, path: Path | None = None) -> "Iterator[Row]":
+        """The JSON objects of a JSONL file (`path`, or the source's own), blank lines left out."""
+        path = path or self.path
+        for line_number, line in self.lines(path):
+            yield Row(path, line_number, _parse_object(path, line_number, line))
+
+    def lines(self, path: Path | None = None) -> Iterator[tuple[int, bytes]]:
+        """Numbered lines (from 1) of a plain, .gz or .xz file; blank ones are counted as dropped."""
+        path = path or self.path
+        with _open(path) as raw, _inflated(raw, path) as stream:
+            size_bytes = path.stat().st_size
+            for line_number, line in _numbered(stream, path):
+                if self.progress is not None and line_number % 64 == 0:
+                    self.progress(raw.tell(), size_bytes)
+                if line_number == 1:
+                    line = line.removeprefix(_BOM)
+                if line.strip():
+                    yield line_number, line
+                elif line:
+                    self.notes.drop("blank line")
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise UserError(str(path), "no such file; allowed: an existing trace file") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(str(path), f"cannot be read as a file ({error.strerror})") from None
+
+
+def _inflated(raw: IO[bytes], path: Path) -> IO[bytes]:
+    """The decompressed stream, by the file's first bytes and not by its name."""
+    magic = raw.read(6)
+    raw.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.open(raw, "rb")  # type: ignore[return-value]
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open(raw, "rb")  # type: ignore[return-value]
+    if path.suffix in (".gz", ".xz") and magic:
+        raise UserError(str(path), f"is named {path.suffix} but is not compressed that way")
+    return raw
+
+
+def _numbered(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
+    line_number = 0
+    try:
+        for line in stream:
+            line_number += 1
+            yield line_number, line
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+        place = f"{path}:{line_number + 1}"
+        detail = _CUT_OFF if isinstance(error, EOFError) else f"cannot be decompressed ({error})"
+        raise UserError(place, detail) from None
+
+
+def _parse_object(path: Path, line_number: int, line: bytes) -> dict[str, Any]:
+    place = f"{path}:{line_number}"
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UserError(place, _why_not_json(line, str(error))) from None
+    if not isinstance(value, dict):
+        found = type(value).__name__
+        raise UserError(place, f"holds a JSON {found}; allowed: one JSON object a line")
+    return value
+
+
+def _why_not_json(line: bytes, error: str) -> str:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        return f"byte {line[bad.start]:#04x} at column {bad.start + 1} is not UTF-8 text"
+    if not line.endswith(b"\n"):
+        return f"the last line is not a complete JSON object; {_CUT_OFF}"
+    start = line[:40].decode("utf-8", errors="replace").rstrip()
+    return f"not JSON ({error}): {start!r}; allowed: one JSON object a line"
+
+
+@dataclass(slots=True)
+class Row:
+    """One JSON object of a trace file, and the place to name when a field of it is wrong."""
+
+    path: Path
+    line_number: int
+    fields: dict[str, Any]
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}:{self.line_number}"
+
+    def error(self, message: str) -> UserError:
+        """A UserError at this line."""
+        return UserError(self.place, message)
+
+    def wrong(self, key: str, allowed: str) -> UserError:
+        """The error for a field with a bad value or none at all."""
+        if key not in self.fields:
+            present = ", ".join(map(str, list(self.fields)[:12])) or "none"
+            return self.error(f"{key} is missing; allowed: {allowed} (fields found: {present})")
+        shown = repr(self.fields[key])
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return self.error(f"{key} is {shown}; allowed: {allowed}")
+
+    def sub(self, fields: dict[str, Any]) -> "Row":
+        """A nested object on the same line."""
+        return Row(self.path, self.line_number, fields)
+
+    def has(self, key: str) -> bool:
+        """Whether the field is there and not null."""
+        return self.fields.get(key) is not None
+
+    def integer(self, key: str, minimum: int = 0) -> int:
+        """A whole number of at least `minimum`; floats such as 3.0 are not whole numbers here."""
+        value = self.fields.get(key)
+        if type(value) is int and minimum <= value < 2**62:
+            return value
+        raise self.wrong(key, f"a whole number, at least {minimum}")
+
+    def number(self, key: str, minimum: float = 0.0) -> float:
+        """A finite number of at least `minimum`."""
+        value = self.fields.get(key)
+        if type(value) in (int, float) and minimum <= value < float("inf"):
+            return float(value)
+        raise self.wrong(key, f"a number, at least {minimum:g}")
+
+    def text(self, key: str) -> str:
+        """A text that is not empty; whole numbers count as texts (ids are written both ways)."""
+        value = self.fields.get(key)
+        if type(value) is int or (isinstance(value, str) and value):
+            return str(value)
+        raise self.wrong(key, "a text or a whole number")
+
+    def items(self, key: str) -> list[Any]:
+        """A JSON list."""
+        value = self.fields.get(key)
+        if isinstance(value, list):
+            return value
+        raise self.wrong(key, "a list")
+
+    def ids(self, key: str) -> Int64Array:
+        """A list of whole numbers from 0 as int64 array `[n]`; may be empty."""
+        array = as_ids(self.items(key))
+        if array is None:
+            raise self.wrong(key, "a list of whole numbers, each at least 0")
+        return array
+
+
+def as_ids(values: list[Any]) -> Int64Array | None:
+    """`values` as int64 array, None where one of them is no whole number of at least 0."""
+    if not values:
+        return np.empty(0, dtype=np.int64)
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):  # ragged lists, giant numbers
+        return None
+    if array.ndim != 1 or array.dtype != np.int64 or int(array.min()) < 0:
+        return None
+    return array
+
+
+@dataclass(slots=True)
+class Clock:
+    """Checks that times do not go backwards and that their unit is the one expected.
+
+    `factor_s` is one unit of the file in seconds. With `may_turn_back` the order is not checked.
+    """
+
+    unit: str
+    factor_s: float
+    may_turn_back: bool = False
+    last: float = float("-inf")
+
+    def seconds(self, row: Row, key: str, minimum: float = 0.0) -> float:
+        """The time of `row` in seconds."""
+        value = row.number(key, minimum)
+        if value < self.last and not self.may_turn_back:
+            raise row.error(
+                f"{key} is {row.fields[key]!r}, before the line above ({self.last:g}); allowed: "
+                f"{self.unit} in rising order (or set trace.sort to true)"
+            )
+        self.last = max(self.last, value)
+        return value * self.factor_s
+
+
+def partial_block_ids(num_ids: int, num_tokens: int, block_tokens: int) -> str | None:
+    """`ceil` or `floor`: how many ids there are for the prompt; None when neither fits.
+
+    `ceil`: a partial last block has an id. `floor`: it has none. Whole prompts are both; `ceil`.
+    """
+    if num_ids == -(-num_tokens // block_tokens):
+        return "ceil"
+    return "floor" if num_ids == num_tokens // block_tokens else None

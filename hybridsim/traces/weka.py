@@ -1,0 +1,303 @@
+"""`weka`: coding-agent sessions of kv-cache-tester (also SemiAnalysis cc-traces), one a line.
+
+`{"id", "block_size": 64, "hash_id_scope": "local", "tool_tokens", "system_tokens", "requests"}`;
+a request is `{"t", "type": "n" | "s", "model", "in", "out", "hash_ids", "api_time", "think_time"}`
+or a subagent with requests of its own. Times are seconds from the session's start. Ids are local
+to a session, and a partial last block has none (floor rule). A subagent's inner times are
+relative to its marker. In the recordings the marker of a completed subagent stands at its *end*
+(marker minus duration_ms lies within a second after the parent's last answer, in all of them), so
+its start is the marker's time less its duration; a launched (async) one starts at its marker.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from pydantic import Field
+
+from hybridsim.request import Int64Array, Request, Spans
+from hybridsim.traces.arrivals import arrival_times
+from hybridsim.traces.options import Arrivals, TraceOptions
+from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.spans import GridEnds, shared_storage
+
+_ID_BITS = 32  # content id = namespace << 32 | local id
+_SHARED_NAMESPACES = 1 << 24  # shared prefixes count from here, sessions from 0
+
+
+class Options(TraceOptions):
+    """Options of `weka`."""
+
+    arrivals: Arrivals = Field(
+        Arrivals(process="poisson", rate_per_s=0.01, of="sessions"),
+        description="when sessions start (the files have no common clock)",
+    )
+    share_prefix: bool = Field(
+        False,
+        description="assume that sessions of one model with equal tool and system token counts "
+        "begin with the same blocks",
+    )
+    models: Literal["merged", "separate"] = Field(
+        "merged", description="separate: prompts to different models never share content"
+    )
+    keep_duplicates: bool = Field(False, description="keep sessions that are copies of others")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of a session, times in seconds from the session's start."""
+
+    t_s: float
+    ids: Int64Array
+    num_prompt_tokens: int
+    num_output_tokens: int
+    model: str
+    prefix: tuple[int, int]
+    think_s: float
+    api_s: float
+    waits_for: int | None = None
+    delay_s: float = 0.0
+    trace_index: int = -1
+
+
+@dataclass(slots=True)
+class Session:
+    """A parsed session; `calls` in the order of their times."""
+
+    session_id: str
+    block_tokens: int
+    digest: bytes
+    calls: list[Call] = field(default_factory=list)
+
+
+def read(source: Source, options: Options) -> Iterator[Request]:
+    """Requests of all sessions, merged in arrival order while the file streams by."""
+    _assume(source, options)
+    content = _Content(options)
+    times = arrival_times(options.arrivals, source.rng("weka session starts"))
+    seen: set[bytes] = set()
+    merge = _Merge()
+    for number, row in enumerate(source.rows()):
+        session = _parse(row)
+        if session.digest in seen and not options.keep_duplicates:
+            source.notes.drop("session that is a copy of an earlier one")
+            continue
+        seen.add(session.digest)
+        if not session.calls:
+            source.notes.drop("session without requests")
+            continue
+        content.name(session, number, scope_is_local=row.fields.get("hash_id_scope") != "global")
+        start_s = next(times)
+        yield from merge.before(start_s)
+        merge.add(session, start_s)
+    yield from merge.before(float("inf"))
+
+
+def _assume(source: Source, options: Options) -> None:
+    notes = source.notes
+    process = options.arrivals.process
+    rate = options.arrivals.rate_per_s
+    pace = f" at {rate:g}/s" if rate is not None and process != "given" else ""
+    notes.assume(f"Sessions have no common clock; their starts are {process}{pace}.")
+    notes.assume("Tokens behind the last whole block have no id and match nothing.")
+    notes.assume("A subagent starts at its marker less its duration, and its parent waits for it.")
+    if options.share_prefix:
+        notes.assume(
+            "Sessions with equal model, tool and system token counts share those tokens' blocks; "
+            "the files cannot confirm it, since their ids are local."
+        )
+    if options.models == "merged":
+        notes.assume("One cache serves all models of a session (trace.models: separate undoes it).")
+
+
+class _Merge:
+    """Puts the calls of overlapping sessions in order. Sessions come in order of their starts."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, int, Session, GridEnds]] = []
+        self._num_sessions = 0
+        self._num_emitted = 0
+        self._grids: dict[int, GridEnds] = {}
+
+    def add(self, session: Session, start_s: float) -> None:
+        """Queue a session's calls."""
+        grid = self._grids.setdefault(session.block_tokens, GridEnds(session.block_tokens))
+        for position, call in enumerate(session.calls):
+            item = (start_s + call.t_s, self._num_sessions, position, session, grid)
+            heapq.heappush(self._waiting, item)
+        self._num_sessions += 1
+
+    def before(self, limit_s: float) -> Iterator[Request]:
+        """Hand out all calls that come before a session starting at `limit_s` can have one."""
+        while self._waiting and self._waiting[0][0] < limit_s:
+            arrival_s, _, position, session, grid = heapq.heappop(self._waiting)
+            call = session.calls[position]
+            call.trace_index = self._num_emitted
+            self._num_emitted += 1
+            waited = session.calls[call.waits_for] if call.waits_for is not None else None
+            yield Request(
+                f"{session.session_id}/{position}",
+                grid.spans(call.ids, call.num_prompt_tokens),
+                Spans.unknown(call.num_output_tokens),
+                arrival_s=arrival_s,
+                session_id=session.session_id,
+                grid_tokens=session.block_tokens,
+                previous=waited.trace_index if waited is not None else None,
+                delay_s=call.delay_s,
+            )
+
+
+class _Content:
+    """Makes local ids unique over sessions, and lets arrays of a session share storage."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._namespaces: dict[tuple[object, ...], int] = {}
+        self._shared: dict[tuple[str, tuple[int, int]], int] = {}
+
+    def name(self, session: Session, number: int, *, scope_is_local: bool) -> None:
+        """Replace each call's local ids by content ids."""
+        owner = number if scope_is_local else "global"
+        begins: dict[tuple[str, tuple[int, int]], Int64Array] = {}
+        for call in session.calls:
+            model = call.model if self._options.models == "separate" else ""
+            key = (owner, model)
+            space = self._namespaces.setdefault(key, len(self._namespaces))
+            local = call.ids
+            call.ids = local | (space << _ID_BITS)
+            if self._options.share_prefix:
+                self._share(call, local, session.block_tokens, begins)
+        for call, ids in zip(
+            session.calls, shared_storage([call.ids for call in session.calls]), strict=True
+        ):
+            call.ids = ids
+
+    def _share(
+        self,
+        call: Call,
+        local: Int64Array,
+        block_tokens: int,
+        begins: dict[tuple[str, tuple[int, int]], Int64Array],
+    ) -> None:
+        """Name the tool and system blocks by position in a namespace of all sessions.
+
+        A prompt that begins otherwise than the session's first one of its kind keeps its own ids.
+        """
+        key = (call.model, call.prefix)
+        count = min(sum(call.prefix) // block_tokens, len(local))
+        first = begins.setdefault(key, local)
+        if count > len(first) or not np.array_equal(first[:count], local[:count]):
+            return
+        space = _SHARED_NAMESPACES + self._shared.setdefault(key, len(self._shared))
+        call.ids[:count] = np.arange(count) | (space << _ID_BITS)
+
+
+def _parse(row: Row) -> Session:
+    """A session from its line; its digest is over everything but the session's id."""
+    digest = blake2b(digest_size=16)
+    block_tokens = row.integer("block_size", 1) if row.has("block_size") else 64
+    if row.fields.get("hash_id_scope", "local") not in ("local", "global"):
+        raise row.wrong("hash_id_scope", "local, global")
+    session = Session(row.text("id"), block_tokens, b"")
+    parser = _Parser(block_tokens, digest)
+    parser.thread(row, 0.0, None)
+    order = sorted(range(len(parser.calls)), key=lambda i: parser.calls[i].t_s)
+    place = {old: new for new, old in enumerate(order)}
+    for old in order:
+        call = parser.calls[old]
+        call.waits_for = place[call.waits_for] if call.waits_for is not None else None
+        session.calls.append(call)
+    rest = {key: value for key, value in row.fields.items() if key != "id"}
+    digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+    session.digest = digest.digest()
+    return session
+
+
+class _Parser:
+    """Collects the calls of one session over its main thread and its subagents."""
+
+    def __init__(self, block_tokens: int, digest: Any) -> None:
+        self.calls: list[Call] = []
+        self._block_tokens = block_tokens
+        self._digest = digest
+
+    def thread(self, row: Row, offset_s: float, opener: int | None) -> int | None:
+        """One thread of calls, from `offset_s` on, opened by call `opener`; returns its last call.
+
+        A call waits for the call before it and for completed subagents in between: for whichever
+        of them ends last.
+        """
+        prefix = (_optional(row, "tool_tokens"), _optional(row, "system_tokens"))
+        last, waits = opener, [] if opener is None else [opener]
+        last_t_s = 0.0
+        for item in row.items("requests"):
+            if not isinstance(item, dict):
+                raise row.error(f"requests holds {item!r}; allowed: JSON objects")
+            part = row.sub(item)
+            kind = item.get("type")
+            t_s = part.number("t")
+            if kind == "subagent":
+                end = self._subagent(part, offset_s, t_s, last)
+                if end is not None and item.get("status") != "async_launched":
+                    waits.append(end)
+                continue
+            if kind not in ("n", "s"):
+                raise part.wrong("type", "n, s, subagent")
+            if t_s < last_t_s:
+                raise part.error(f"t is {t_s:g}, before {last_t_s:g}; allowed: rising seconds")
+            last_t_s = t_s
+            last = self._call(part, offset_s + t_s, prefix, waits, opener)
+            waits = [last]
+        return last if last != opener else None
+
+    def _subagent(self, part: Row, offset_s: float, t_s: float, opener: int | None) -> int | None:
+        ended = part.has("duration_ms") and part.fields.get("status") != "async_launched"
+        duration_s = part.number("duration_ms") / 1000 if ended else 0.0
+        return self.thread(part, offset_s + max(0.0, t_s - duration_s), opener)
+
+    def _call(
+        self, part: Row, t_s: float, prefix: tuple[int, int], waits: list[int], opener: int | None
+    ) -> int:
+        call = Call(
+            t_s,
+            self._ids(part),
+            part.integer("in", 1),
+            part.integer("out"),
+            part.text("model") if part.has("model") else "",
+            prefix,
+            part.number("think_time") if part.has("think_time") else float("nan"),
+            part.number("api_time") if part.has("api_time") else 0.0,
+        )
+        before = [i for i in waits if self.calls[i].t_s <= t_s]
+        if before:
+            call.waits_for = max(before, key=lambda i: self.calls[i].t_s + self.calls[i].api_s)
+            waited = self.calls[call.waits_for]
+            think_is_from_it = len(waits) == 1 and waits[0] != opener
+            call.delay_s = max(0.0, t_s - waited.t_s - waited.api_s)
+            if think_is_from_it and call.think_s == call.think_s:
+                call.delay_s = call.think_s
+        self.calls.append(call)
+        return len(self.calls) - 1
+
+    def _ids(self, part: Row) -> Int64Array:
+        ids = part.ids("hash_ids")
+        num_tokens = part.integer("in", 1)
+        expected = num_tokens // self._block_tokens
+        if len(ids) != expected:
+            raise part.error(
+                f"hash_ids has {len(ids)} ids for in {num_tokens}; allowed: {expected} "
+                f"(one for each whole block of {self._block_tokens} tokens)"
+            )
+        if len(ids) and int(ids.max()) >> _ID_BITS:
+            raise part.error(f"hash_ids holds {int(ids.max())}; allowed: ids below 2^{_ID_BITS}")
+        self._digest.update(ids.tobytes())
+        part.fields["hash_ids"] = len(ids)
+        return ids
+
+
+def _optional(row: Row, key: str) -> int:
+    return row.integer(key) if row.has(key) else 0
