@@ -1,0 +1,70 @@
+"""Random server configurations: every strategy, policy, grid and page size, tight and ample pools."""
+
+from typing import Any
+
+import numpy as np
+
+from conformance.generate import TraceShape
+from hybridsim.engines.sglang.options import EVICTION_POLICIES, options_from
+
+Config = dict[str, Any]
+STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer_lazy")
+SLOTS_PER_REQUEST = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4}
+
+
+def random_config(rng: np.random.Generator) -> Config:
+    """Behaviour without pool sizes."""
+    strategy = str(rng.choice(STRATEGIES, p=(0.25, 0.45, 0.3)))
+    page = 1 if strategy == "no_buffer" else int(rng.choice((1, 1, 2, 4, 16, 64)))
+    chunk = int(rng.choice((4, 8, 12, 16, 64)))
+    config: Config = {
+        "strategy": strategy,
+        "page_size": page,
+        "chunk_size": chunk,
+        "track_interval": page * int(rng.choice((1, 2, 3, 4, 8))) * (1 if page > 8 else 4),
+        "chunked_prefill_size": int(rng.choice((-1, 8192, 16, 40, 50, 64, 100, 128))),
+        "overlap": bool(strategy == "extra_buffer_lazy" or rng.random() < 0.7),
+        "eviction_policy": "lru" if rng.random() < 0.4 else str(rng.choice(EVICTION_POLICIES)),
+        "max_states_per_path": int(rng.choice((-1, -1, -1, 0, 1, 2, 3))),
+        "skip_decode_lock": bool(rng.random() < 0.15),
+    }
+    if rng.random() < 0.15:
+        config["int8_ckpt"] = True
+        config["int8_ckpt_size"] = None if rng.random() < 0.3 else int(rng.integers(1, 20))
+    if config["eviction_policy"] == "tlru":
+        config["tlru_threshold"] = int(rng.choice((0, 20, 60)))
+        config["tlru_next_prompt_estimate"] = int(rng.choice((0, 10, 100)))
+    if config["chunked_prefill_size"] > 0:
+        config["chunked_prefill_size"] = max(config["chunked_prefill_size"], page)
+    return config
+
+
+def shape_for(config: Config, rng: np.random.Generator, num_requests: int) -> TraceShape:
+    """A trace in which the config's grids matter."""
+    options = options_from(config)
+    chunk = config["chunked_prefill_size"]
+    grids = (options.grid_tokens, options.decode_grid_tokens, options.page_size)
+    longest = int(rng.choice((120, 300, 500))) + 2 * options.grid_tokens
+    return TraceShape(
+        grids=tuple(sorted({*grids, chunk if 0 < chunk < longest else options.grid_tokens})),
+        num_requests=num_requests,
+        max_prompt_tokens=longest,
+        max_output_tokens=int(rng.choice((20, 60, min(300, 2 * options.decode_grid_tokens + 5)))),
+        num_priorities=4 if config["eviction_policy"] == "priority" else 1,
+    )
+
+
+def with_pools(config: Config, trace: list[dict[str, Any]], rng: np.random.Generator) -> Config:
+    """Pool sizes from ample to so tight that requests are refused or the engine dies."""
+    page = config["page_size"]
+    lengths = [len(row["tokens"]) + len(row["output"]) + 2 * page for row in trace]
+    kv = int(max(lengths) * rng.choice((1.0, 1.2, 1.5, 2.5, 4.0))) + page
+    if rng.random() < 0.35:
+        kv = sum(lengths) + 64 * page
+    least = SLOTS_PER_REQUEST[config["strategy"]]
+    slots = least + int(rng.choice((0, 1, 3, 8, 20)))
+    if rng.random() < 0.3:
+        slots = 20 * len(trace)
+    if rng.random() < 0.05:
+        slots = max(1, least - int(rng.integers(1, 3)))
+    return {**config, "kv_tokens": kv, "state_slots": slots, "max_context": max(lengths) + 8}

@@ -1,0 +1,128 @@
+"""The server: one request after another through lookup, prefill chunks, decode and finish.
+
+The call order is the scheduler's; batches, and requests in flight at once, are not modelled.
+"""
+
+from hybridsim.engines.content import Content
+from hybridsim.engines.sglang.check import check
+from hybridsim.engines.sglang.decision import Death, Decision, EngineDied, Outcome, Usage
+from hybridsim.engines.sglang.eviction import Evictor
+from hybridsim.engines.sglang.node import Kind
+from hybridsim.engines.sglang.options import SGLangOptions
+from hybridsim.engines.sglang.pools import Pools
+from hybridsim.engines.sglang.run import RequestRun
+from hybridsim.engines.sglang.tree import Tree
+
+MAX_RESERVED_OUTPUT_TOKENS = 4096  # of a request's output, what admission sets aside
+
+
+class SGLangServer:
+    """Serves requests and tells what it decided. `dead`: what ended it, if anything did."""
+
+    def __init__(self, options: SGLangOptions) -> None:
+        self.options = options
+        self.pools = Pools(options)
+        self.tree = Tree(options, self.pools)
+        self.dead: Death | None = None
+        self._evictor = Evictor(self.tree)
+
+    def serve(
+        self,
+        request_id: str,
+        content: Content,
+        num_prompt_tokens: int,
+        num_output_tokens: int,
+        priority: int = 0,
+    ) -> Decision:
+        """Serve one request to its end.
+
+        content: prompt and output, `num_prompt_tokens + num_output_tokens` tokens at least.
+        An output of 0 tokens counts as one token. Changes the tree and the pools.
+        """
+        decision = Decision(request_id, num_prompt_tokens, max(num_output_tokens, 1))
+        if self.dead is not None:
+            decision.outcome, decision.death = Outcome.DIED, Death.BEFORE
+            return decision
+        self._evictor.log = decision.evictions
+        run = RequestRun(
+            self.options, self.tree, self._evictor, content, num_prompt_tokens, priority, decision
+        )
+        try:
+            self._serve(run, decision)
+        except EngineDied as death:
+            decision.outcome, decision.death = Outcome.DIED, death.death
+            self.dead = death.death
+        decision.after = self.usage()
+        return decision
+
+    def _serve(self, run: RequestRun, decision: Decision) -> None:
+        run.look_up()
+        if not self._admits(decision):
+            decision.outcome = Outcome.REFUSED
+            run.give_up()
+            return
+        run.take_slots()
+        self._prefill(run, decision)
+        if decision.num_output_tokens > 1:
+            run.hand_over(run.num_prompt_tokens)
+            self._decode(run, decision.num_output_tokens)
+        run.finish()
+
+    def _admits(self, decision: Decision) -> bool:
+        """The scheduler's sum: KV for the rest of the prompt, the output and one page to spare."""
+        output = min(decision.num_output_tokens, MAX_RESERVED_OUTPUT_TOKENS)
+        rest = decision.num_prompt_tokens - decision.num_hit_tokens
+        decision.needed_tokens = rest + output + self.options.page_size
+        evictable = self.tree.num_evictable[Kind.FULL]
+        decision.available_tokens = self.pools.free_kv_tokens + evictable
+        return decision.needed_tokens < decision.available_tokens
+
+    def _prefill(self, run: RequestRun, decision: Decision) -> None:
+        """Compute the prompt in chunks; after each but the last the tree gets what is done."""
+        end = run.num_prompt_tokens
+        while run.num_tokens < end:
+            start = run.num_tokens
+            decision.num_chunks += 1
+            stop = start + self._chunk_tokens(start, end, decision.num_chunks == 1)
+            run.extend(stop)
+            run.track_prefill(start, stop, decision.num_chunks)
+            run.note_peak()
+            if stop < end:
+                run.hand_over(stop)
+
+    def _chunk_tokens(self, start: int, end: int, is_first: bool) -> int:
+        """Tokens of the next chunk. The first is cut to whole pages, later ones are not."""
+        size, page, rest = self.options.chunked_prefill_size, self.options.page_size, end - start
+        if size <= 0:
+            return rest
+        if not is_first:
+            return min(rest, size)
+        if -(-rest // page) * page <= size:
+            return rest
+        return (start + size // page * page) // page * page - start
+
+    def _decode(self, run: RequestRun, num_output_tokens: int) -> None:
+        """All decode steps, leaping from one checkpoint position to the next."""
+        last = run.num_prompt_tokens + num_output_tokens - 1
+        grid = self.options.decode_grid_tokens
+        while run.num_tokens < last:
+            run.decode_to(min(last, (run.num_tokens // grid + 1) * grid))
+            if self.options.extra_buffer and run.num_tokens % grid == 0:
+                run.track_decode(run.num_tokens)
+
+    def usage(self) -> Usage:
+        """What the pools and the tree hold now."""
+        evictable, protected = self.tree.num_evictable, self.tree.num_protected
+        return Usage(
+            kv_free=self.pools.free_kv_tokens,
+            kv_evictable=evictable[Kind.FULL],
+            kv_cached=evictable[Kind.FULL] + protected[Kind.FULL],
+            state_free=self.pools.slots.num_free,
+            state_evictable=evictable[Kind.STATE],
+            states_cached=evictable[Kind.STATE] + protected[Kind.STATE],
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError if any law of an idle server is broken."""
+        if self.dead is None:
+            check(self.tree)

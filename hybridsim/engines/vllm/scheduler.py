@@ -1,0 +1,269 @@
+"""One engine step after another: which requests run, and how many tokens of each.
+
+`schedule` decides a step, `complete` writes down that it has run. Time is counted in steps only.
+"""
+
+from hybridsim.engines.vllm.cache_manager import CacheManager
+from hybridsim.engines.vllm.chunking import ChunkRule
+from hybridsim.engines.vllm.layout import Layout
+from hybridsim.engines.vllm.lookup import Hit
+from hybridsim.engines.vllm.options import VLLMOptions
+from hybridsim.engines.vllm.sequence import Sequence
+from hybridsim.engines.vllm.step import Step, WaitingQueue
+
+
+class Scheduler:
+    """Continuous batching with chunked prefill: running requests first, then waiting ones.
+
+    record_held: keep the most real blocks that each request held, per group (costs time).
+    """
+
+    def __init__(
+        self, layout: Layout, options: VLLMOptions, num_blocks: int, *, record_held: bool = False
+    ) -> None:
+        self.options = options
+        self.layout = layout
+        self.cache = CacheManager(layout, options, num_blocks)
+        self.running: list[Sequence] = []
+        self.waiting = WaitingQueue(by_priority=options.sched_policy == "priority")
+        self.num_steps = 0
+        self.is_quiet = False
+        self._record_held = record_held
+        self._old = options.version == "0.27.1"
+        self._chunk_rule: ChunkRule | None = None
+        if options.mamba_mode == "align" and layout.num_mamba_groups:
+            self._chunk_rule = self._make_chunk_rule()
+
+    def _make_chunk_rule(self) -> ChunkRule:
+        options, layout = self.options, self.layout
+        threshold = options.long_prefill_token_threshold or options.max_num_batched_tokens
+        return ChunkRule(
+            block_size=layout.block_size,
+            unit=layout.unit,
+            partial_hits=layout.partial_hits,
+            max_chunk_tokens=min(threshold, options.max_num_batched_tokens),
+            drops=options.drops,
+            lookahead_tokens=options.lookahead_tokens,
+            checkpoint_grid=layout.checkpoint_grid,
+            counts_last_token=self._old,
+            saves_forks=self.cache.saves_forks,
+            junction=options.junction,
+        )
+
+    # -- queues ----------------------------------------------------------------------------
+
+    def add(self, seq: Sequence) -> None:
+        """A request arrives."""
+        self.waiting.add(seq)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self.waiting)
+
+    # -- a step ----------------------------------------------------------------------------
+
+    def schedule(self) -> Step:
+        """Decide the next step and take its memory. `complete` must follow before the next call."""
+        self.num_steps += 1
+        changes, batch = self.cache.pool.num_changes, len(self.running)
+        step = Step(budget=self.options.max_num_batched_tokens)
+        self.cache.start_step()
+        self.cache.pool.evictions.clear()
+        threshold = self._long_prefill_threshold()
+        self._schedule_running(step, threshold)
+        step.has_running = bool(step.num_new_tokens)
+        if not step.preempted:
+            self._schedule_waiting(step, threshold)
+        self.cache.take_copies()
+        for seq, num_tokens in step.num_new_tokens.items():
+            self._write_down(seq, num_tokens)
+        self.is_quiet = changes == self.cache.pool.num_changes and batch == len(self.running)
+        return step
+
+    def _long_prefill_threshold(self) -> int:
+        """0.33.0 lifts the cap when there is nobody else to starve."""
+        alone = len(self.running) + len(self.waiting) <= 1
+        return 0 if alone and not self._old else self.options.long_prefill_token_threshold
+
+    def _write_down(self, seq: Sequence, num_tokens: int) -> None:
+        start = seq.num_computed_tokens
+        seq.num_computed_tokens += num_tokens
+        seq.is_prefilling = seq.num_computed_tokens < seq.num_tokens
+        if start < seq.num_prompt_tokens or seq.num_preemptions:
+            seq.chunks.append((start, num_tokens))
+        if self._record_held:
+            held = [group.num_held(seq) for group in self.cache.groups]
+            seq.held = [max(pair) for pair in zip(held, seq.held or held, strict=True)]
+
+    def _schedule_running(self, step: Step, threshold: int) -> None:
+        options, position = self.options, 0
+        while position < len(self.running) and step.budget > 0:
+            seq = self.running[position]
+            num_new = seq.num_tokens + seq.num_draft_tokens - seq.num_computed_tokens
+            if 0 < threshold < num_new:
+                num_new = threshold
+            num_new = min(num_new, step.budget)
+            num_new = min(num_new, options.max_model_len - seq.num_computed_tokens - 1)
+            num_new = self._cut(seq, seq.num_computed_tokens, num_new)
+            num_new = self._leave_lookahead(seq, seq.num_computed_tokens, num_new)
+            if num_new == 0:
+                position += 1
+                continue
+            while not self._allocate(seq, num_new):
+                victim, position = self._preempt(step, position)
+                if victim is seq:
+                    break
+            if not seq.is_running:
+                if options.sched_policy == "priority" and not self._old:
+                    continue
+                break
+            self._schedule(step, seq, num_new)
+            position += 1
+
+    def _schedule(self, step: Step, seq: Sequence, num_new: int) -> None:
+        step.num_new_tokens[seq] = num_new
+        step.budget -= num_new
+        step.has_prefill |= seq.is_prefilling
+        if seq.num_draft_tokens:
+            drafts = min(num_new + seq.num_computed_tokens - seq.num_tokens, seq.num_draft_tokens)
+            if drafts > 0:
+                step.num_drafts[seq] = drafts
+            seq.num_draft_tokens = 0
+
+    def _cut(self, seq: Sequence, start: int, num_new: int) -> int:
+        rule = self._chunk_rule
+        return num_new if rule is None else rule.num_new_tokens(seq, start, num_new)
+
+    def _leave_lookahead(self, seq: Sequence, start: int, num_new: int) -> int:
+        """Never end a chunk so close to the prompt's end that the drafter lacks its next tokens."""
+        if self._old:
+            return num_new
+        wanted = self.options.prefill_lookahead_tokens
+        rest = seq.num_tokens - start - num_new
+        if 0 < rest < wanted:
+            num_new -= wanted - rest
+        return max(num_new, 0)
+
+    def _allocate(self, seq: Sequence, num_new: int, hit: Hit | None = None) -> bool:
+        pool = self.cache.pool
+        taken, first_eviction = pool.num_taken, len(pool.evictions)
+        if hit is None:
+            done = self.cache.allocate(seq, num_new)
+        else:
+            done = self.cache.allocate(
+                seq, num_new, hit, is_admission=True, is_busy=bool(self.running)
+            )
+        seq.num_allocated_blocks += pool.num_taken - taken
+        seq.evictions += pool.evictions[first_eviction:]
+        del pool.evictions[first_eviction:]
+        seq.num_refusals += not done
+        return done
+
+    def _preempt(self, step: Step, position: int) -> tuple[Sequence, int]:
+        """Put the last running request (by priority: the least urgent) back to the queue's front."""
+        if self.options.sched_policy == "priority":
+            victim = max(self.running, key=lambda s: (s.priority, s.index))
+            place = self.running.index(victim)
+            del self.running[place]
+            was_scheduled = victim in step.num_new_tokens
+            if was_scheduled:
+                step.undo(victim)
+            if was_scheduled if self._old else place < position:
+                position -= 1
+        else:
+            victim = self.running.pop()
+        self.cache.release(victim)
+        victim.is_running = False
+        victim.num_computed_tokens = victim.num_draft_tokens = 0
+        victim.num_preemptions += 1
+        self.waiting.add(victim, first=True)
+        step.preempted.append(victim)
+        return victim, position
+
+    # -- admission -------------------------------------------------------------------------
+
+    def _schedule_waiting(self, step: Step, threshold: int) -> None:
+        """Admit from the head; the first request that cannot start stops all behind it."""
+        skipped: list[Sequence] = []
+        while self.waiting and step.budget > 0 and len(self.running) < self.options.max_num_seqs:
+            seq = self.waiting.head
+            hit = self.cache.find(seq)
+            seq.junction = hit.fork
+            num_new, drafts = self._first_chunk(step, seq, hit, threshold)
+            if num_new == 0:
+                break
+            num_new = self._leave_lookahead(seq, hit.num_hit_tokens, num_new)
+            if num_new == 0:
+                skipped.append(self.waiting.pop())
+                continue
+            if not self._allocate(seq, num_new, hit):
+                break
+            self.waiting.pop()
+            self.running.append(seq)
+            seq.is_running = True
+            seq.num_computed_tokens = hit.num_hit_tokens
+            seq.num_match_tokens = hit.num_match_tokens
+            step.num_new_tokens[seq] = num_new
+            step.budget -= num_new
+            if drafts:
+                step.num_drafts[seq] = drafts
+        self.waiting.add_first(skipped)
+
+    def _first_chunk(self, step: Step, seq: Sequence, hit: Hit, threshold: int) -> tuple[int, int]:
+        """(tokens, drafts among them) of the chunk after the hit; no tokens when it cannot start.
+
+        A request with one token left to compute is padded to the shape of a decode with drafts.
+        """
+        start, k = hit.num_hit_tokens, self.options.spec_k
+        num_new, drafts = seq.num_tokens - start, 0
+        if k and num_new == 1 and self._pads(step, start):
+            fits = start + 1 + k + int(not self._old) <= self.options.max_model_len
+            if not fits and self._old or fits and 1 + k > step.budget:
+                return 0, 0
+            if fits:
+                num_new, drafts = 1 + k, k
+        if 0 < threshold < num_new:
+            num_new = threshold
+        num_new = self._cut(seq, start, min(num_new, step.budget))
+        if drafts and num_new not in (0, 1 + k) and not self._old:
+            return 1, 0
+        return num_new, drafts
+
+    def _pads(self, step: Step, start: int) -> bool:
+        resumes = start > 0 and not self._old
+        return not step.has_prefill and (step.has_running or resumes)
+
+    # -- results ---------------------------------------------------------------------------
+
+    def complete(self, step: Step) -> list[Sequence]:
+        """The step has run: append its tokens, propose drafts, free what finished (returned)."""
+        finished = []
+        for seq in step.num_new_tokens:
+            drafts = step.num_drafts.get(seq, 0)
+            if seq.num_computed_tokens - drafts < seq.num_tokens:
+                continue
+            self._append_output(seq, drafts)
+            if seq.is_finished:
+                finished.append(seq)
+                seq.finished_step = self.num_steps
+                self.cache.release(seq)
+            elif self.options.spec_k and not seq.is_prefilling:
+                seq.num_draft_tokens = self.options.spec_k
+        if finished:
+            self.running = [seq for seq in self.running if not seq.is_finished]
+        return finished
+
+    def _append_output(self, seq: Sequence, drafts: int) -> None:
+        options = self.options
+        left = seq.num_output_tokens - seq.num_generated_tokens
+        produced = max(min(1 + min(drafts, options.spec_accept), left), 1)
+        seq.num_computed_tokens -= drafts - (produced - 1) if drafts else 0
+        room = max(options.max_model_len - seq.num_tokens, 1)
+        appended = min(produced, room)
+        seq.num_tokens += appended
+        if not self._old:
+            seq.num_computed_tokens -= produced - appended
+        is_full = seq.num_tokens >= options.max_model_len
+        seq.is_finished = is_full or seq.num_generated_tokens >= seq.num_output_tokens
+        if options.spec_k and not self._old:
+            self.cache.commit(seq, seq.num_computed_tokens)
