@@ -1,4 +1,4 @@
-"""The seam between a step and its price: chunks in, seconds out. A cost model cannot see the cache."""
+"""The seam between a step and its price: chunks in, seconds out. Cost models see no cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """`num_new_tokens` prompt tokens computed in this step after `num_prefix_tokens` earlier ones."""
+    """`num_new_tokens` prompt tokens computed in a step after `num_prefix_tokens` earlier ones."""
 
     num_new_tokens: int
     num_prefix_tokens: int
@@ -30,9 +30,7 @@ class CostModel(Protocol):
         """
         ...
 
-    def decode_steps_s(
-        self, num_steps: int, num_decodes: int, decode_context_tokens: int
-    ) -> float:
+    def decode_steps_s(self, num_steps: int, num_decodes: int, decode_context_tokens: int) -> float:
         """`num_steps` pure decode steps in a row, each context growing by one token a step.
 
         Equal to the sum of `step_s((), num_decodes, decode_context_tokens + i * num_decodes)` for

@@ -190,6 +190,8 @@ class ModelSpec:
         """
         if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
             raise UserError("tp", f"{tp!r} is not a number of ranks; allowed: integers from 1")
+        if tp == 1:
+            return self
         if self.tp != 1:
             raise UserError("tp", f"{self.name} is already one rank of {self.tp}")
         layers = tuple(layer.for_rank(tp) for layer in self.layers)

@@ -1,0 +1,95 @@
+"""The way in: a GPU's name or a mapping, and a model, become a cost model.
+
+h200
+infinite
+{name: h200, efficiency: {matmul: 0.8, step_overhead_s: 0.0005}}
+{flops_per_s: 1.2e15, hbm_bytes_per_s: 4.0e12, memory: 96GiB, link_bytes_per_s: 3.0e11}
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from hybridsim.cost.base import CostModel
+from hybridsim.cost.gpus import GPUS, Gpu
+from hybridsim.cost.infinite import InfiniteCost
+from hybridsim.cost.roofline import Efficiency, RooflineCost
+from hybridsim.errors import UserError, unknown_name
+from hybridsim.models import ModelSpec
+from hybridsim.models.validate import Strict, checked
+from hybridsim.units import parse_bytes
+
+# A cost model is made of a GPU, how well kernels use it, and the rank that runs on it.
+COST_MODELS: dict[str, Callable[[Gpu, Efficiency, ModelSpec], CostModel]] = {
+    "roofline": lambda gpu, efficiency, model: RooflineCost(model, gpu, efficiency),
+    "infinite": lambda gpu, efficiency, model: InfiniteCost(),
+}
+_INFINITE = "infinite"
+# Not strict, because YAML reads 1.2e15 as a text.
+_Rate = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
+_Share = Annotated[float, Field(gt=0, le=1, strict=False)]
+_Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
+
+
+class _Efficiency(Strict):
+    matmul: _Share = Efficiency.matmul
+    attention: _Share = Efficiency.attention
+    scan: _Share = Efficiency.scan
+    memory: _Share = Efficiency.memory
+    link: _Share = Efficiency.link
+    step_overhead_s: _Seconds = Efficiency.step_overhead_s
+    layer_overhead_s: _Seconds = Efficiency.layer_overhead_s
+    allreduce_latency_s: _Seconds = Efficiency.allreduce_latency_s
+
+
+class _GpuMapping(Strict):
+    name: str | None = None
+    cost: str = "roofline"
+    flops_per_s: _Rate | None = None
+    fp8_flops_per_s: _Rate | None = None
+    hbm_bytes_per_s: _Rate | None = None
+    link_bytes_per_s: _Rate | None = None
+    memory: int | str | None = None
+    efficiency: _Efficiency = Field(default_factory=_Efficiency)
+
+
+def get_cost_model(
+    gpu_value: object, model: ModelSpec, tp: int = 1, place: str = "gpu"
+) -> CostModel:
+    """The cost model of one of `tp` ranks of `model` on the GPU that `gpu_value` means.
+
+    A name of GPUS, `infinite`, or a mapping: a known GPU changed, or one with rates of its own.
+    UserError for unknown names, keys and impossible values.
+    """
+    if gpu_value == _INFINITE:
+        return InfiniteCost()
+    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
+    if not isinstance(given.get("name", ""), str):
+        raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
+    mapping = checked(_GpuMapping, given, place)
+    if mapping.cost not in COST_MODELS:
+        raise unknown_name(f"{place}.cost", mapping.cost, list(COST_MODELS))
+    gpu = _gpu(mapping, place)
+    efficiency = Efficiency(**mapping.efficiency.model_dump())
+    return COST_MODELS[mapping.cost](gpu, efficiency, model.for_rank(tp))
+
+
+def _gpu(mapping: _GpuMapping, place: str) -> Gpu:
+    """A known GPU with the given rates in place of its own, or one made of them."""
+    rates: dict[str, Any] = mapping.model_dump(
+        exclude={"name", "cost", "memory", "efficiency"}, exclude_none=True
+    )
+    if mapping.memory is not None:
+        rates["memory_bytes"] = parse_bytes(mapping.memory, f"{place}.memory")
+    if mapping.name in GPUS:
+        return replace(GPUS[mapping.name], **rates) if rates else GPUS[mapping.name]
+    needed = {field.name for field in fields(Gpu)} & {"flops_per_s", "hbm_bytes_per_s"}
+    if mapping.name is not None and not rates:
+        raise unknown_name(place, mapping.name, [*GPUS, _INFINITE])
+    for key in sorted(needed - rates.keys()):
+        raise UserError(
+            f"{place}.{key}", f"missing; needed for a GPU that is not one of {', '.join(GPUS)}"
+        )
+    return Gpu(name=mapping.name or "custom", **({"memory_bytes": 0} | rates))
