@@ -12,7 +12,7 @@ def handbook_48() -> ModelSpec:
     linear = recurrent("gated_deltanet", 16, 32, 128, 128)
     full = AttentionSpec(16, 2, 256, output_gate=True, qk_norm=True)
     layers = every_nth_full(48, 4, linear, full, MlpSpec(5120))
-    source = "illustrative: KV and state sizes from the handbook, widths like Qwen3-Next's"
+    source = "KV and state sizes of the handbook's ledger, widths like Qwen3-Next's"
     return ModelSpec(
         "handbook-48", layers, 2048, 151936, False, source=source, confidence="illustrative"
     )
