@@ -1,4 +1,4 @@
-"""Random server configurations: every strategy, policy, grid and page size, tight and ample pools."""
+"""Random server configurations: every strategy, policy, grid and page size, all pool sizes."""
 
 from typing import Any
 

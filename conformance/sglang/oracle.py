@@ -1,4 +1,4 @@
-"""Talks to the worker in the oracle's environment; starts it once, since that takes 15 s and more."""
+"""Talks to the worker in the oracle's environment; starts it once, since that takes 15 s."""
 
 import json
 import subprocess

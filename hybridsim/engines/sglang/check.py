@@ -30,7 +30,7 @@ def _check_ledger(tree: Tree, nodes: list[Node]) -> None:
     for kind in Kind:
         evictable = sum(node.amount(kind) for node in nodes if not node.parts[kind].locks)
         protected = sum(node.amount(kind) for node in nodes if node.parts[kind].locks)
-        ledger = (tree.num_evictable[kind], tree.num_protected[kind])
+        ledger = (tree.ledger.evictable(kind), tree.ledger.protected(kind))
         assert ledger == (evictable, protected), f"{kind.name}: {ledger} in the books"
         locks = sum(node.parts[kind].locks for node in nodes)
         assert locks == 0, f"{locks} {kind.name} locks without a request"

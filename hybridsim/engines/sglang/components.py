@@ -54,6 +54,12 @@ class Insertion:
     num_released_window: int = 0
     capped_tail: Node | None = None
 
+    def release(self, start: int, end: int) -> None:
+        """The request's own KV for `[start, end)` is not needed: the tree has it."""
+        if start < end:
+            self.num_released += end - start
+            self.num_released_window += max(0, end - max(start, self.window_start))
+
 
 class Component:
     """Base of the three components. `outranks`: how late its data goes from an inner node."""
@@ -78,8 +84,8 @@ class Component:
     def split(self, parent: Node, child: Node) -> None:
         """`parent` was cut off from the head of `child`; share out the data."""
 
-    def claim_overlap(self, node: Node, insertion: Insertion) -> int:
-        """An insertion passed `node`; the position from which its own KV went into the tree."""
+    def claim_overlap(self, node: Node, start: int, insertion: Insertion) -> int:
+        """An insertion shares `[start, node.end)`; from where the tree took the insertion's KV."""
         return node.end
 
     def commit(self, node: Node, is_new: bool, insertion: Insertion) -> None:
@@ -94,7 +100,7 @@ class Component:
     def _lock_one(self, node: Node) -> None:
         part = node.parts[self.kind]
         if not part.locks:
-            self.tree.protect(self.kind, node.amount(self.kind))
+            self.tree.ledger.protect(self.kind, node.amount(self.kind))
         part.locks += 1
 
     def _unlock_one(self, node: Node) -> None:
@@ -102,7 +108,7 @@ class Component:
         assert part.locks > 0, f"{self.kind.name} lock released that nobody holds"
         part.locks -= 1
         if not part.locks:
-            self.tree.protect(self.kind, -node.amount(self.kind))
+            self.tree.ledger.protect(self.kind, -node.amount(self.kind))
             self.tree.update_leaf(node)
 
 
@@ -150,7 +156,7 @@ class States(Component):
             return
         node.state.held = True
         self.recency.add_newest(node)
-        self.tree.credit(self.kind, node)
+        self.tree.ledger.credit(self.kind, node)
         if not is_new:
             node.last_access = self.tree.clock.tick()
         if self._max_per_path >= 0:

@@ -1,5 +1,6 @@
 """A node of the radix tree, and the recency lists that run through the nodes."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -65,7 +66,7 @@ class Node:
     history_tokens: int = 0
     is_leaf: bool = False
     rank: Any = None
-    children: dict[bytes, "Node"] = field(default_factory=dict)
+    children: dict[Hashable, "Node"] = field(default_factory=dict)
     parts: tuple[Part, Part, Part] = field(default_factory=lambda: (Part(), Part(), Part()))
 
     @property

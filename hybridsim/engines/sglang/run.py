@@ -4,8 +4,10 @@ from hybridsim.engines.content import Content
 from hybridsim.engines.sglang.components import Insertion, TreeLock
 from hybridsim.engines.sglang.decision import Death, Decision, EngineDied, Tracked
 from hybridsim.engines.sglang.eviction import Evictor
+from hybridsim.engines.sglang.insertion import insert
 from hybridsim.engines.sglang.node import Kind
 from hybridsim.engines.sglang.options import SGLangOptions
+from hybridsim.engines.sglang.row import KVRow
 from hybridsim.engines.sglang.tree import Tree
 
 
@@ -14,7 +16,7 @@ class RequestRun:
 
     has_live_slot: the slot in which its state lives. num_track_slots: slots for states to hand
     over. tracked_at: position of the newest state in them, since the last handover.
-    num_tokens: tokens it has KV for. num_shared: of these, the first ones belong to the tree.
+    row: its KV.
     """
 
     def __init__(
@@ -39,8 +41,7 @@ class RequestRun:
         self.has_live_slot = False
         self.num_track_slots = 0
         self.tracked_at: int | None = None
-        self.num_tokens = 0
-        self.num_shared = 0
+        self.row = KVRow(options, tree.pools, evictor)
         self._num_counted = 0
 
     @property
@@ -58,7 +59,8 @@ class RequestRun:
         limit = self.num_prompt_tokens - 1 if self._options.radix else 0
         match = tree.match(self._content, limit)
         decision.num_match_tokens = match.num_match_tokens
-        decision.num_hit_tokens = self.num_shared = self.num_tokens = match.num_hit_tokens
+        decision.num_hit_tokens = match.num_hit_tokens
+        self.row.start_at(match.num_hit_tokens)
         grid = self._options.grid_tokens
         branch = match.num_match_tokens // grid * grid
         decision.branch = branch if branch > match.num_hit_tokens else None
@@ -97,44 +99,6 @@ class RequestRun:
     def _evict_states(self, num_states: int) -> None:
         if self._options.radix:
             self._evictor.for_allocation(states=num_states)
-
-    # KV
-
-    def extend(self, end: int) -> None:
-        """Take KV for the tokens up to `end` (one prefill chunk)."""
-        pools, page = self._pools, self._options.page_size
-        wanted = end - self.num_tokens + (page if page > 1 else 0)
-        self._make_kv_room(wanted)
-        if not pools.kv_pages.take(pools.num_pages(end) - pools.num_pages(self.num_tokens)):
-            raise EngineDied(Death.PREFILL_KV)
-        self.num_tokens = end
-
-    def decode_to(self, end: int) -> None:
-        """Take KV for the tokens up to `end`, one decode step a token, in leaps."""
-        pages, page = self._pools.kv_pages, self._options.page_size
-        while self.num_tokens < end:
-            if not pages.num_free:
-                self._make_kv_room(page)
-            if page == 1:
-                step = min(max(pages.num_free, 1), end - self.num_tokens)
-                self._take_decode_pages(step)
-                self.num_tokens += step
-            elif self.num_tokens % page == 0:
-                self._take_decode_pages(1)
-                self.num_tokens += 1
-            else:
-                # To the end of the page no memory is taken; a step at which none is free still
-                # evicts, but only the first of them can find something to evict.
-                self.num_tokens = min(end, -(-self.num_tokens // page) * page)
-
-    def _take_decode_pages(self, num_pages: int) -> None:
-        if not self._pools.kv_pages.take(num_pages):
-            raise EngineDied(Death.DECODE_KV)
-
-    def _make_kv_room(self, num_tokens: int) -> None:
-        shortage = num_tokens - self._pools.free_kv_tokens
-        if shortage > 0 and self._options.radix:
-            self._evictor.for_allocation(tokens=shortage)
 
     # States
 
@@ -221,17 +185,16 @@ class RequestRun:
         insertion = Insertion(
             self._content,
             num_tokens // page * page,
-            num_shared=self.num_shared,
+            num_shared=self.row.num_shared,
             num_counted=self._num_counted,
             priority=self._priority,
         )
         if insertion.end:
-            node = tree.insert(insertion)
+            node = insert(tree, insertion)
         else:
             node, insertion.state_was_there = tree.root, True
-        self._pools.kv_pages.give_back(insertion.num_released // page)
         self._num_counted = max(self._num_counted, insertion.end)
-        self.num_shared = insertion.end
+        self.row.share(insertion)
         tree.unlock(self.lock)
         self.lock = tree.lock(node, {Kind.STATE} if self._options.skip_decode_lock else None)
         if not insertion.state_was_there:
@@ -242,12 +205,10 @@ class RequestRun:
 
     def finish(self) -> None:
         """Hand the last state over and free everything past it, KV included."""
-        options = self._options
-        if options.radix:
+        if self._options.radix:
             self._hand_over_last()
         self._release_slots()
-        private = self._pools.num_pages(self.num_tokens) - self.num_shared // options.page_size
-        self._pools.kv_pages.give_back(private)
+        self.row.free()
         if self.lock is not None:
             self._tree.unlock(self.lock)
             self.lock = None
@@ -255,7 +216,7 @@ class RequestRun:
     def _hand_over_last(self) -> None:
         """Give the tree the newest state: the live slot, or the tracking slot that holds it."""
         options = self._options
-        position = (self.tracked_at or 0) if options.extra_buffer else self.num_tokens
+        position = (self.tracked_at or 0) if options.extra_buffer else self.row.num_tokens
         if options.int8_ckpt:
             # Taken even when there is nothing to keep, and given back at once.
             self._take_int8_slot()

@@ -73,18 +73,18 @@ class SGLangServer:
         output = min(decision.num_output_tokens, MAX_RESERVED_OUTPUT_TOKENS)
         rest = decision.num_prompt_tokens - decision.num_hit_tokens
         decision.needed_tokens = rest + output + self.options.page_size
-        evictable = self.tree.num_evictable[Kind.FULL]
+        evictable = self.tree.ledger.evictable(Kind.FULL)
         decision.available_tokens = self.pools.free_kv_tokens + evictable
         return decision.needed_tokens < decision.available_tokens
 
     def _prefill(self, run: RequestRun, decision: Decision) -> None:
         """Compute the prompt in chunks; after each but the last the tree gets what is done."""
         end = run.num_prompt_tokens
-        while run.num_tokens < end:
-            start = run.num_tokens
+        while run.row.num_tokens < end:
+            start = run.row.num_tokens
             decision.num_chunks += 1
             stop = start + self._chunk_tokens(start, end, decision.num_chunks == 1)
-            run.extend(stop)
+            run.row.extend(stop)
             run.track_prefill(start, stop, decision.num_chunks)
             run.note_peak()
             if stop < end:
@@ -105,21 +105,22 @@ class SGLangServer:
         """All decode steps, leaping from one checkpoint position to the next."""
         last = run.num_prompt_tokens + num_output_tokens - 1
         grid = self.options.decode_grid_tokens
-        while run.num_tokens < last:
-            run.decode_to(min(last, (run.num_tokens // grid + 1) * grid))
-            if self.options.extra_buffer and run.num_tokens % grid == 0:
-                run.track_decode(run.num_tokens)
+        row = run.row
+        while row.num_tokens < last:
+            row.decode_to(min(last, (row.num_tokens // grid + 1) * grid))
+            if self.options.extra_buffer and row.num_tokens % grid == 0:
+                run.track_decode(row.num_tokens)
 
     def usage(self) -> Usage:
         """What the pools and the tree hold now."""
-        evictable, protected = self.tree.num_evictable, self.tree.num_protected
+        ledger = self.tree.ledger
         return Usage(
             kv_free=self.pools.free_kv_tokens,
-            kv_evictable=evictable[Kind.FULL],
-            kv_cached=evictable[Kind.FULL] + protected[Kind.FULL],
+            kv_evictable=ledger.evictable(Kind.FULL),
+            kv_cached=ledger.held(Kind.FULL),
             state_free=self.pools.slots.num_free,
-            state_evictable=evictable[Kind.STATE],
-            states_cached=evictable[Kind.STATE] + protected[Kind.STATE],
+            state_evictable=ledger.evictable(Kind.STATE),
+            states_cached=ledger.held(Kind.STATE),
         )
 
     def check(self) -> None:

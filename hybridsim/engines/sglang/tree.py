@@ -1,4 +1,4 @@
-"""The radix tree of all components: lookups that split nodes, insertions, locks, leaves.
+"""The radix tree of all components: lookups that split nodes, locks, leaves.
 
 It knows neither requests nor the order in which memory runs short.
 """
@@ -10,11 +10,11 @@ from hybridsim.engines.content import Content
 from hybridsim.engines.sglang.components import (
     Component,
     FullKV,
-    Insertion,
     States,
     TreeLock,
 )
 from hybridsim.engines.sglang.leaves import LeafQueue, rank_of
+from hybridsim.engines.sglang.ledger import Ledger
 from hybridsim.engines.sglang.node import Clock, Kind, Node
 from hybridsim.engines.sglang.options import SGLangOptions
 from hybridsim.engines.sglang.pools import Pools
@@ -24,7 +24,7 @@ AGE_STEP = 1e-5  # by which each node on a matched path is older than the one be
 
 @dataclass(frozen=True, slots=True)
 class TreeMatch:
-    """num_match_tokens: KV found, on a page boundary. `node`: the deepest usable one, or the root."""
+    """num_match_tokens: KV found, whole pages. `node`: the deepest usable one, or the root."""
 
     num_match_tokens: int
     node: Node
@@ -43,14 +43,12 @@ class Tree:
         self.clock = Clock()
         self.leaves = LeafQueue(rank_of(options))
         self._num_nodes = 0
-        self.root = self._new_node(Content.of(), 0, 0, None)
+        self.root = self.new_node(Content.of(), 0, 0, None)
         self.root.full.held = True
-        # Tokens or states that may be evicted, and those that a request has locked, by kind.
-        self.num_evictable = [0, 0, 0]
-        self.num_protected = [0, 0, 0]
+        self.ledger = Ledger()
         self.states = States(self, options.max_states_per_path)
         self.components: list[Component] = [FullKV(self), self.states]
-        self._tracks_history = options.eviction_policy == "tlru"
+        self.tracks_history = options.eviction_policy == "tlru"
 
     def component(self, kind: Kind) -> Component:
         return next(one for one in self.components if one.kind is kind)
@@ -81,16 +79,21 @@ class Tree:
         """The nodes of `content[:stop]` from the top down; the last one is cut to fit."""
         node = self.root
         while node.end < stop:
-            child = node.children.get(content.page_key(node.end, self.page_size))
+            child = self.child_of(node, content)
             if child is None:
                 return
-            end = self._agreement(content, child, stop)
+            end = self.agreement(content, child, stop)
             node = child if end == child.end else self.split(child, end)
             yield node
             if node is not child:
                 return
 
-    def _agreement(self, content: Content, child: Node, stop: int) -> int:
+    def child_of(self, node: Node, content: Content) -> Node | None:
+        """The child along `content`, if there is one."""
+        return node.children.get(content.page_key(node.end, self.page_size))
+
+    def agreement(self, content: Content, child: Node, stop: int) -> int:
+        """How far `content[:stop]` goes along with `child`, in whole pages."""
         end = content.common_end(child.content, child.start, min(stop, child.end))
         return end // self.page_size * self.page_size
 
@@ -106,7 +109,7 @@ class Tree:
 
     # Structure
 
-    def _new_node(self, content: Content, start: int, end: int, parent: Node | None) -> Node:
+    def new_node(self, content: Content, start: int, end: int, parent: Node | None) -> Node:
         node = Node(content, start, end, parent, self._num_nodes)
         self._num_nodes += 1
         node.last_access, node.created = self.clock.tick(), self.clock.tick()
@@ -116,7 +119,7 @@ class Tree:
         """Cut the tokens before `at` off `child`; they become its new parent, without a state."""
         above = child.parent
         assert above is not None
-        parent = self._new_node(child.content, child.start, at, above)
+        parent = self.new_node(child.content, child.start, at, above)
         parent.priority, parent.hit_count = child.priority, child.hit_count
         parent.created, parent.history_tokens = child.created, child.history_tokens
         above.children[child.content.page_key(child.start, self.page_size)] = parent
@@ -149,94 +152,13 @@ class Tree:
         can_go = node is not self.root and not node.children and not node.is_locked
         self.leaves.update(node, can_go and node.full.held)
 
-    # Insertion
-
-    def insert(self, insertion: Insertion) -> Node:
-        """Put `content[:end]` into the tree and attach what it brings; the node it ends on.
-
-        Nodes already there stay and the request's copies of their KV are counted as released.
-        """
-        node, content = self.root, insertion.content
-        node.last_access = self.clock.tick()
-        node.priority = max(node.priority, insertion.priority)
-        while node.end < insertion.end:
-            child = node.children.get(content.page_key(node.end, self.page_size))
-            if child is None:
-                break
-            node = self._pass(child, insertion)
-        insertion.num_matched = node.end
-        is_new = node.end < insertion.end
-        if is_new:
-            node = self._add_leaf(node, insertion)
-        for component in self.components:
-            component.commit(node, is_new, insertion)
-        if insertion.capped_tail is not None:
-            self.states.cap_path(insertion.capped_tail)
-        for component in self.components:
-            component.refresh_after_insert(node)
-        if is_new:
-            self._count_use(node, insertion)
-        self.update_leaf(node)
-        return node
-
-    def _pass(self, child: Node, insertion: Insertion) -> Node:
-        """One node that the insertion shares with the tree."""
-        child.last_access = self.clock.tick()
-        start = child.start
-        end = self._agreement(insertion.content, child, min(insertion.end, child.end))
-        node = child if end == child.end else self.split(child, end)
-        node.priority = max(node.priority, insertion.priority)
-        claimed_from = min(part.claim_overlap(node, insertion) for part in self.components)
-        self._release_copies(max(start, insertion.num_shared), claimed_from, insertion)
-        self._count_use(node, insertion)
-        return node
-
-    def _release_copies(self, start: int, end: int, insertion: Insertion) -> None:
-        if start < end:
-            insertion.num_released += end - start
-            insertion.num_released_window += max(0, end - max(start, insertion.window_start))
-
-    def _count_use(self, node: Node, insertion: Insertion) -> None:
-        if node.end > insertion.num_counted:
-            node.hit_count += 1
-        self.update_leaf(node)
-
-    def _add_leaf(self, parent: Node, insertion: Insertion) -> Node:
-        leaf = self._new_node(insertion.content, parent.end, insertion.end, parent)
-        leaf.priority = insertion.priority
-        leaf.full.held = True
-        parent.children[insertion.content.page_key(leaf.start, self.page_size)] = leaf
-        self.credit(Kind.FULL, leaf)
-        if self._tracks_history:
-            self._raise_history(leaf)
-        self.update_leaf(leaf)
-        self.update_leaf(parent)
-        return leaf
-
-    def _raise_history(self, leaf: Node) -> None:
-        """Let the branch remember how deep it has been."""
-        one: Node | None = leaf
-        while one is not None and one.history_tokens < leaf.end:
-            one.history_tokens = leaf.end
-            one = one.parent
-
-    # Ledger and removal
-
-    def credit(self, kind: Kind, node: Node) -> None:
-        """New data on `node` joins the ledger."""
-        ledger = self.num_protected if node.parts[kind].locks else self.num_evictable
-        ledger[kind] += node.amount(kind)
-
-    def protect(self, kind: Kind, amount: int) -> None:
-        """Move `amount` from evictable to protected (back when negative)."""
-        self.num_evictable[kind] -= amount
-        self.num_protected[kind] += amount
+    # Removal
 
     def drop(self, kind: Kind, node: Node) -> int:
         """Take one component's unlocked data off `node` and give it back; how much it was."""
         amount = node.amount(kind)
         if amount:
-            self.num_evictable[kind] -= amount
+            self.ledger.debit(kind, amount)
             self.pools.give_back(kind, amount)
             node.parts[kind].held = False
             recency = self.component(kind).recency
