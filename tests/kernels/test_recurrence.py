@@ -31,6 +31,46 @@ def random_states(slots: int, heads: int, key: int, value: int, device: str) -> 
     return torch.randn(slots, heads, key, value, generator=generator).to(device)
 
 
+def test_naive_delta_rules_are_the_papers_matrix_products():
+    """S_t = a_t (I - b_t k_t^T k_t) S_{t-1} + b_t k_t^T v_t, o_t = q_t S_t, one head."""
+    for rule in (RULES["gated_delta"], RULES["delta"], RULES["kda"]):
+        x = draw(rule, 8, 6, 1, 1, 16, 16)
+        out, states = recurrence(rule, *x.parts())
+        state = torch.zeros(16, 16, dtype=torch.float64)
+        for t in range(6):
+            k, v, q = (y[t].double() for y in (x.k, x.v, x.q))
+            b = x.strength[t, 0].double()
+            a = torch.ones(16) if x.log_decay is None else x.log_decay[t, 0].exp().expand(16)
+            forget = torch.eye(16, dtype=torch.float64) - b * k.T @ k
+            state = forget @ torch.diag(a.double()) @ state + b * k.T @ v
+            torch.testing.assert_close(out[t], q @ state)
+        torch.testing.assert_close(states[-1][0], state)
+
+
+def test_naive_ssd_is_mamba2_as_its_paper_writes_it():
+    """h_t = exp(dt A) h_{t-1} + dt x_t B_t^T (h of [P, N]), y_t = h_t C_t; heads share B and C."""
+    x = draw(RULES["ssd"], 9, 5, 1, 2, 16, 8)
+    out, _ = recurrence(RULES["ssd"], *x.parts())
+    for head in range(2):
+        h = torch.zeros(8, 16, dtype=torch.float64)
+        for t in range(5):
+            dt = x.strength[t, head].double()
+            write = torch.outer(x.v[t, head], x.k[t, 0]).double()
+            h = x.log_decay[t, head].double().exp() * h + dt * write
+            torch.testing.assert_close(out[t, head], h @ x.q[t, 0].double())
+
+
+def test_naive_linear_attention_is_the_decayed_sum_of_outer_products():
+    """o_t = sum over j <= t of exp(g_{j+1} + ... + g_t) (q_t . k_j) v_j: no state at all."""
+    x = draw(RULES["linear"], 10, 7, 1, 1, 16, 8)
+    out, _ = recurrence(RULES["linear"], *x.parts())
+    total = x.log_decay[:, 0].double().cumsum(0)
+    for t in range(7):
+        overlap = x.k[: t + 1, 0].double() @ x.q[t, 0].double()
+        weights = overlap * (total[t] - total[: t + 1]).exp()
+        torch.testing.assert_close(out[t, 0], weights @ x.v[: t + 1, 0].double())
+
+
 @ALL_RULES
 @pytest.mark.parametrize("tolerance", [1e-5, 1e-2], ids=["fp32", "half"])
 def test_prefill_of_packed_sequences_equals_naive(rule, tolerance, device, half_dtype):
@@ -174,3 +214,47 @@ def test_inputs_that_do_not_fit_are_named(change, message):
     change(kwargs)
     with pytest.raises(ValueError, match=message):
         prefill(GATED_DELTA, **kwargs)
+
+
+@pytest.mark.gpu
+@ALL_RULES
+@pytest.mark.parametrize("heads", [(16, 16), (4, 8)], ids=str)
+@pytest.mark.parametrize("chunk", [32, 64, 128])
+def test_prefill_at_model_sizes(rule, heads, chunk, device):
+    """128 x 128 states (128 x 64 for SSD), bf16, three sequences, a checkpoint off the grid."""
+    value_size = 64 if rule.name == "ssd" else 128
+    lengths = (300, 1, 75)
+    x = draw(rule, 11, sum(lengths), *heads, 128, value_size, torch.bfloat16, device)
+    states = random_states(5, heads[1], 128, value_size, device)
+    before = states.clone()
+    tasks = [
+        SequenceTask(300, 0, 0, ((130, 3), (256, 4))), SequenceTask(1, 1, 1), SequenceTask(75, 2, 2)
+    ]  # fmt: skip
+    out = prefill(rule, *x.parts(), states, make_plan(tasks, chunk, device), scale=128**-0.5)
+    first = 0
+    for n, length in enumerate(lengths):
+        part = x[slice(first, first + length)]
+        expected, after = recurrence(rule, *part.parts(), before[n], scale=128**-0.5)
+        assert relative_error(out[first : first + length], expected) < 1e-2
+        assert relative_error(states[n], after[-1]) < 1e-2
+        if n == 0:
+            assert relative_error(states[3], after[130]) < 1e-2
+            assert relative_error(states[4], after[256]) < 1e-2
+        first += length
+
+
+@pytest.mark.gpu
+@ALL_RULES
+@pytest.mark.parametrize("batch", [1, 200])
+def test_decode_at_model_sizes(rule, batch, device):
+    value_size = 64 if rule.name == "ssd" else 128
+    x = draw(rule, 12, batch, 8, 16, 128, value_size, torch.bfloat16, device)
+    states = random_states(batch + 5, 16, 128, value_size, device)
+    before = states.clone()
+    slots = torch.randperm(batch + 5, device=device)[:batch].int()
+    out = decode(rule, *x.parts(), states, slots, torch.arange(batch, device=device).int())
+    for row in range(0, batch, 37):
+        part = x[slice(row, row + 1)]
+        expected, after = recurrence(rule, *part.parts(), before[slots[row].item()])
+        assert relative_error(out[row], expected[0]) < 1e-2
+        assert relative_error(states[slots[row].item()], after[-1]) < 1e-5

@@ -1,0 +1,133 @@
+"""Decode attention: one query token a request over paged keys and values, the context split."""
+# mypy: disallow-untyped-defs=False
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from hybridsim.kernels.attention.pages import PagedKV
+from hybridsim.kernels.attention.tile import attend_tile
+from hybridsim.kernels.launch import num_multiprocessors
+
+
+@triton.jit
+def _split_kernel(
+    q_ptr, key_pages_ptr, value_pages_ptr, table_ptr, lengths_ptr, acc_ptr, peak_ptr, norm_ptr,
+    q_stride, table_stride, log2_scale,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SPLITS: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """Program (split, KV head, request): a KV head's query heads over a part of the context."""
+    split, kv_head, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    group: tl.constexpr = HEADS // KV_HEADS
+    length = tl.load(lengths_ptr + request)
+    tiles = tl.cdiv(length, N)
+    begin = split * tiles // SPLITS * N
+    end = tl.minimum((split + 1) * tiles // SPLITS * N, length)
+    row = tl.arange(0, M)
+    col = tl.arange(0, N)
+    channels = tl.arange(0, D)
+    in_group = (row < group)[:, None]
+    q_rows = request.to(tl.int64) * q_stride + (kv_head * group + row)[:, None] * (D + R)
+    q = tl.load(q_ptr + q_rows + channels[None, :], mask=in_group, other=0.0)
+    q_rotary = q
+    if R > 0:
+        rotary = D + tl.arange(0, R)
+        q_rotary = tl.load(q_ptr + q_rows + rotary[None, :], mask=in_group, other=0.0)
+    acc = tl.zeros([M, D], dtype=tl.float32)
+    peak = tl.full([M], float("-inf"), dtype=tl.float32)
+    norm = tl.zeros([M], dtype=tl.float32)
+    for at in range(begin, end, N):
+        position = at + col
+        in_tile = position < end
+        page = tl.load(table_ptr + request * table_stride + position // PAGE, mask=in_tile, other=0)
+        cell = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
+        acc, peak, norm = attend_tile(
+            acc, peak, norm, q, q_rotary, key_pages_ptr + cell * (D + R),
+            value_pages_ptr + cell * D, in_tile[None, :], in_tile, log2_scale,
+            D, R, SHARED, True,
+        )  # fmt: skip
+    part = (request * HEADS + kv_head * group + row) * SPLITS + split
+    tl.store(acc_ptr + part[:, None] * D + channels[None, :], acc, mask=in_group)
+    tl.store(peak_ptr + part, peak, mask=row < group)
+    tl.store(norm_ptr + part, norm, mask=row < group)
+
+
+@triton.jit
+def _combine_kernel(
+    acc_ptr, peak_ptr, norm_ptr, out_ptr, D: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Program (request and head): the weighted mean of the parts."""
+    which = tl.program_id(0)
+    channels = tl.arange(0, D)
+    split = tl.arange(0, BLOCK)
+    in_splits = split < SPLITS
+    peaks = tl.load(peak_ptr + which * SPLITS + split, mask=in_splits, other=float("-inf"))
+    norms = tl.load(norm_ptr + which * SPLITS + split, mask=in_splits, other=0.0)
+    weights = tl.exp2(peaks - tl.max(peaks, axis=0))
+    parts_ptr = acc_ptr + (which * SPLITS + split).to(tl.int64)[:, None] * D + channels[None, :]
+    parts = tl.load(parts_ptr, mask=in_splits[:, None], other=0.0)
+    out = tl.sum(parts * weights[:, None], axis=0) / tl.sum(norms * weights, axis=0)
+    tl.store(out_ptr + which.to(tl.int64) * D + channels, out.to(out_ptr.dtype.element_ty))
+
+
+def decode(
+    q: torch.Tensor,
+    cache: PagedKV,
+    page_table: torch.Tensor,
+    lengths: torch.Tensor,
+    scale: float,
+    num_splits: int | None = None,
+) -> torch.Tensor:
+    """Outputs `[N, H, Dv]` of one query token a request.
+
+    q `[N, H, D]` (heads and channels contiguous); page_table int32 `[N, max_pages]`; lengths int32
+    `[N]`, at least 1: tokens in the pages, the query's own included. num_splits: parts of the
+    context computed in parallel; None lets `splits_of` choose from the table's width.
+    """
+    cache.check(q)
+    num_requests, num_heads, size = q.shape
+    out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)
+    if num_requests == 0:
+        return out
+    key_block, num_warps, num_stages = _tile_of(cache)
+    splits = num_splits or splits_of(
+        num_requests * cache.num_heads, page_table.shape[1] * cache.page_size, q.device
+    )
+    parts = torch.empty(
+        num_requests * num_heads * splits, cache.value_size + 2, device=q.device
+    ).view(-1)
+    cut = num_requests * num_heads * splits
+    acc, peak, norm = parts.split([cut * cache.value_size, cut, cut])
+    rows = max(16, triton.next_power_of_2(num_heads // cache.num_heads))
+    _split_kernel[(splits, cache.num_heads, num_requests)](
+        q, cache.keys, cache.keys if cache.values is None else cache.values, page_table, lengths,
+        acc, peak, norm, q.stride(0), page_table.stride(0), scale * math.log2(math.e),
+        HEADS=num_heads, KV_HEADS=cache.num_heads, D=cache.value_size, R=size - cache.value_size,
+        PAGE=cache.page_size, M=rows, N=key_block, SPLITS=splits, SHARED=cache.values is None,
+        num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
+    _combine_kernel[(num_requests * num_heads,)](
+        acc, peak, norm, out, D=cache.value_size, SPLITS=splits,
+        BLOCK=triton.next_power_of_2(splits),
+    )  # fmt: skip
+    return out
+
+
+def splits_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
+    """Parts to split a context of up to `max_tokens` into, for `num_pairs` requests x KV heads.
+
+    Enough programs for four a multiprocessor, but no part under 256 tokens.
+    """
+    wanted = triton.cdiv(4 * num_multiprocessors(device), num_pairs)
+    return max(1, min(wanted, triton.cdiv(max_tokens, 256), 64))
+
+
+def _tile_of(cache: PagedKV) -> tuple[int, int, int]:
+    """Keys a tile, warps and pipeline stages."""
+    if cache.keys.shape[3] > 256:
+        return 32, 4, 2
+    return (32, 4, 3) if cache.keys.shape[3] == 256 else (64, 4, 3)

@@ -1,0 +1,127 @@
+"""Causal attention of new tokens over a paged prefix and over themselves."""
+# mypy: disallow-untyped-defs=False
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from hybridsim.kernels.attention.pages import PagedKV
+from hybridsim.kernels.attention.tile import attend_tile
+from hybridsim.kernels.launch import require
+from hybridsim.kernels.plan import PackedPlan
+
+
+@triton.jit
+def _prefill_kernel(
+    q_ptr, k_ptr, v_ptr, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
+    blocks_ptr, sequences_ptr, out_ptr, q_stride, k_stride, v_stride, table_stride, log2_scale,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Program (head, query block). Blocks run from the last, the longest of a sequence, on."""
+    head = tl.program_id(0)
+    block = tl.num_programs(1) - 1 - tl.program_id(1)
+    kv_head = head // (HEADS // KV_HEADS)
+    first = tl.load(blocks_ptr + block * 3)
+    length = tl.load(blocks_ptr + block * 3 + 1)
+    sequence = tl.load(blocks_ptr + block * 3 + 2)
+    start = tl.load(sequences_ptr + sequence * 4 + 3)
+    num_prefix = tl.load(prefix_ptr + sequence)
+    row = tl.arange(0, M)
+    col = tl.arange(0, N)
+    channels = tl.arange(0, D)
+    in_block = (row < length)[:, None]
+    q_rows = (first + row).to(tl.int64)[:, None] * q_stride + head * (D + R)
+    q = tl.load(q_ptr + q_rows + channels[None, :], mask=in_block, other=0.0)
+    q_rotary = q
+    if R > 0:
+        rotary = D + tl.arange(0, R)
+        q_rotary = tl.load(q_ptr + q_rows + rotary[None, :], mask=in_block, other=0.0)
+    acc = tl.zeros([M, D], dtype=tl.float32)
+    peak = tl.full([M], float("-inf"), dtype=tl.float32)
+    norm = tl.zeros([M], dtype=tl.float32)
+    for at in range(0, num_prefix, N):
+        position = at + col
+        in_tile = position < num_prefix
+        page = tl.load(
+            table_ptr + sequence * table_stride + position // PAGE, mask=in_tile, other=0
+        )
+        cell = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
+        acc, peak, norm = attend_tile(
+            acc, peak, norm, q, q_rotary, key_pages_ptr + cell * (D + R),
+            value_pages_ptr + cell * D, in_tile[None, :], in_tile, log2_scale,
+            D, R, SHARED, True,
+        )  # fmt: skip
+    # New tokens before this block are seen by all its rows; those of the block causally.
+    num_before = first - start
+    for at in range(0, num_before // N * N, N):
+        token = (start + at + col).to(tl.int64)
+        acc, peak, norm = attend_tile(
+            acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
+            v_ptr + token * v_stride + kv_head * D, in_block, token >= 0, log2_scale,
+            D, R, SHARED, False,
+        )  # fmt: skip
+    for at in range(num_before // N * N, num_before + length, N):
+        position = at + col
+        token = (start + position).to(tl.int64)
+        is_seen = position[None, :] <= (num_before + row)[:, None]
+        acc, peak, norm = attend_tile(
+            acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
+            v_ptr + token * v_stride + kv_head * D, is_seen, position < num_before + length,
+            log2_scale, D, R, SHARED, True,
+        )  # fmt: skip
+    out = acc / norm[:, None]
+    out_rows = ((first + row).to(tl.int64) * HEADS + head)[:, None] * D + channels[None, :]
+    tl.store(out_ptr + out_rows, out.to(out_ptr.dtype.element_ty), mask=in_block)
+
+
+def prefill(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cache: PagedKV,
+    page_table: torch.Tensor,
+    num_prefix: torch.Tensor,
+    plan: PackedPlan,
+    scale: float,
+) -> torch.Tensor:
+    """Outputs `[T, H, Dv]` of packed sequences of new tokens, each after a prefix in the pages.
+
+    q `[T, H, D]`, k `[T, Hkv, D]`, v `[T, Hkv, Dv]`: heads and channels contiguous, token stride
+    free; for MLA v is k's first Dv channels (a view) and is not read. page_table int32
+    `[N, max_pages]`; num_prefix int32 `[N]`, tokens of each sequence already in the pages. plan:
+    one task a sequence, no checkpoints; its chunk size is the query block, see `query_block`.
+    """
+    cache.check(q)
+    require(plan.num_tokens == q.shape[0], f"plan has {plan.num_tokens} tokens, q {q.shape[0]}")
+    out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
+    if plan.num_chunks == 0:
+        return out
+    size = cache.keys.shape[3]
+    key_block, num_warps, num_stages = _tile_of(cache, plan.chunk_size)
+    _prefill_kernel[(q.shape[1], plan.num_chunks)](
+        q, k, v, cache.keys, cache.keys if cache.values is None else cache.values, page_table,
+        num_prefix, plan.chunks, plan.sequences, out,
+        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), scale * math.log2(math.e),
+        HEADS=q.shape[1], KV_HEADS=cache.num_heads, D=cache.value_size,
+        R=size - cache.value_size, PAGE=cache.page_size, M=plan.chunk_size, N=key_block,
+        SHARED=cache.values is None, num_warps=num_warps, num_stages=num_stages,
+    )  # fmt: skip
+    return out
+
+
+def query_block(cache: PagedKV) -> int:
+    """Rows of a query block that suit the head size: the chunk size to make a plan with."""
+    return 64 if cache.keys.shape[3] > 256 else 128
+
+
+def _tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
+    """Keys a tile, warps and pipeline stages."""
+    size = cache.keys.shape[3]
+    if size > 256:
+        return 32, 8, 2
+    if size == 256:
+        return 64, 8, 2
+    return 64, 8 if query_rows >= 128 and size >= 128 else 4, 3
