@@ -1,4 +1,4 @@
-"""The static prefix trie of a whole trace, built online in arrival order. Knows no caches or models.
+"""The static prefix trie of a whole trace, built online in arrival order. Knows no caches.
 
 Edges are compressed: a node stands for the run of tokens `[start_tokens, end_tokens)` that lies
 between two places where prompts part or end. Every place where two prompts part, and the end of

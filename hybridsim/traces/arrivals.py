@@ -66,8 +66,10 @@ def retimed(
             return
         for request in requests:
             arrival_s = request.arrival_s
-            yield request if arrival_s is None else replace(
-                request, arrival_s=arrival_s / arrivals.speedup
+            yield (
+                request
+                if arrival_s is None
+                else replace(request, arrival_s=arrival_s / arrivals.speedup)
             )
         return
     times = arrival_times(arrivals, rng)

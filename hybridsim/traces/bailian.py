@@ -21,7 +21,7 @@ _LONGEST_S = 1e7  # four months; a two-hour file in milliseconds ends at 7.2e6 s
 class Options(GridOptions):
     """Options of `bailian`."""
 
-    block_size: int = Field(16, ge=1, le=2**20, description="tokens a block id stands for")
+    block_size: int = Field(default=16, ge=1, le=2**20, description="tokens a block id stands for")
 
 
 def read(source: Source, options: Options) -> Iterator[Request]:
@@ -102,6 +102,6 @@ def _note(source: Source, chained: ChainCheck, chats: _Chats, rules: dict[str, i
         "blocks only. The publisher pads the last block, so that a child often lacks its id."
     )
     notes.assume("A turn's delay is its distance from the arrival of the turn before.")
-    notes.assume("Outputs have no ids: what a model generates is not found by later prompts.")
+    notes.assume("Outputs have no ids: later prompts never find what a model generated.")
     if chats.num_lost_parents:
         notes.assume(f"{chats.num_lost_parents} parents lie before the file's first line.")

@@ -19,8 +19,10 @@ COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tok
 class Options(LengthsOptions):
     """Options of `burstgpt`."""
 
-    keep_failed: bool = Field(False, description="keep requests without response tokens")
-    model: str | None = Field(None, description="read only rows of this model, such as GPT-4")
+    keep_failed: bool = Field(default=False, description="keep requests without response tokens")
+    model: str | None = Field(
+        default=None, description="read only rows of this model, such as GPT-4"
+    )
 
 
 def read(source: Source, options: Options) -> Iterator[Request]:

@@ -9,7 +9,6 @@ Two formats go by this name: AIPerf's dialect lists only what a turn adds. It is
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
-
 from typing import Literal
 
 from pydantic import Field
@@ -30,10 +29,11 @@ class Options(mooncake_sessions.Options):
     """Options of `mooncake`; `history` matters for AIPerf's dialect only."""
 
     jitter: bool = Field(
-        False, description="add a seeded uniform [0, 3 s) to each arrival, to break up 3 s ticks"
+        default=False,
+        description="add a seeded uniform [0, 3 s) to each arrival, to break up 3 s ticks",
     )
     time_unit: Literal["auto", "ms", "s"] = Field(
-        "auto", description="unit of timestamps; auto: milliseconds, and checked"
+        default="auto", description="unit of timestamps; auto: milliseconds, and checked"
     )
 
 
@@ -71,7 +71,7 @@ def _plain(source: Source, options: Options, rows: Iterable[Row]) -> Iterator[Re
             grid_tokens=block,
         )
     source.notes.assume(chained.sentence())
-    source.notes.assume("Outputs have no ids: what a model generates is not found by later prompts.")
+    source.notes.assume("Outputs have no ids: later prompts never find what a model generated.")
     source.notes.assume("A partial last block has an id and counts with its own tokens.")
 
 

@@ -26,7 +26,7 @@ class Options(GridOptions):
     """Options of `mooncake-sessions`."""
 
     history: Literal["with_outputs", "prompts_only"] = Field(
-        "with_outputs", description="what a later turn's prompt holds of earlier turns"
+        default="with_outputs", description="what a later turn's prompt holds of earlier turns"
     )
 
 
@@ -123,9 +123,7 @@ def _requests(session_id: str, session: _Session, first_index: int) -> list[Requ
     ends = np.cumsum(session.lengths, dtype=np.int64)
     requests = []
     for number, turn in enumerate(session.turns):
-        prompt = Spans(
-            ids[: turn.num_spans], ends[: turn.num_spans], turn.num_prompt_tokens
-        )
+        prompt = Spans(ids[: turn.num_spans], ends[: turn.num_spans], turn.num_prompt_tokens)
         known = turn.output_id >= 0 and turn.num_output_tokens > 0
         output = (
             Spans.of([(turn.output_id, turn.num_output_tokens)])

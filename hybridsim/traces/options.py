@@ -18,20 +18,29 @@ class Arrivals(Strict):
     """When requests arrive. Times are seconds."""
 
     process: Literal["recorded", "poisson", "gamma", "given"] = Field(
-        "recorded", description="recorded times, drawn ones, or a list of given ones"
+        default="recorded", description="recorded times, drawn ones, or a list of given ones"
     )
     rate_per_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="mean arrivals a second (poisson, gamma)"
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="mean arrivals a second (poisson, gamma)",
     )
     cv: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="coefficient of variation of gaps (gamma)"
+        default=1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="coefficient of variation of gaps (gamma)",
     )
-    times_s: tuple[float, ...] | None = Field(None, description="arrival times in rising order")
+    times_s: tuple[float, ...] | None = Field(
+        default=None, description="arrival times in rising order"
+    )
     of: Literal["auto", "requests", "sessions"] = Field(
-        "auto", description="what arrives; auto: sessions where the trace links their requests"
+        default="auto",
+        description="what arrives; auto: sessions where the trace links their requests",
     )
     speedup: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="recorded times are divided by this"
+        default=1.0, gt=0, allow_inf_nan=False, description="recorded times are divided by this"
     )
 
 
@@ -39,20 +48,22 @@ class TraceOptions(Strict):
     """Options of every format."""
 
     arrivals: Arrivals = Arrivals()
-    sort: bool = Field(False, description="sort by arrival where the file is out of order")
+    sort: bool = Field(default=False, description="sort by arrival where the file is out of order")
 
 
 class GridOptions(TraceOptions):
     """Options of formats that name blocks of equal size."""
 
-    block_size: int = Field(512, ge=1, le=2**20, description="tokens a block id stands for")
+    block_size: int = Field(default=512, ge=1, le=2**20, description="tokens a block id stands for")
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def parse_options(model: type[Model], options: Mapping[str, object], prefix: str = "trace") -> Model:
-    """`options` as a checked `model`; a UserError names `prefix.<key>`, the value and the allowed."""
+def parse_options(
+    model: type[Model], options: Mapping[str, object], prefix: str = "trace"
+) -> Model:
+    """`options` as a checked `model`; a UserError names `prefix.<key>`, value and allowed ones."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:

@@ -31,7 +31,7 @@ class Options(TraceOptions):
     """Options of `ragpulse`."""
 
     order: tuple[str, ...] = Field(
-        tuple(KINDS), description="the kinds of segments in the order of the prompt"
+        default=tuple(KINDS), description="the kinds of segments in the order of the prompt"
     )
 
     @field_validator("order")
@@ -98,9 +98,7 @@ def _known(row: Row, ids: list[int], lengths: dict[int, int]) -> Spans:
         return Spans.of([(content_id, lengths[content_id]) for content_id in ids])
     except KeyError as error:
         files = ", ".join(name for name, _ in KINDS.values())
-        raise row.error(
-            f"hash_ids holds {error.args[0]}; allowed: an id of {files}"
-        ) from None
+        raise row.error(f"hash_ids holds {error.args[0]}; allowed: an id of {files}") from None
 
 
 def _seconds(row: Row) -> float:

@@ -23,11 +23,15 @@ _CUT_OFF = "the file ends in the middle of its data; is the copy complete?"
 
 @dataclass(slots=True)
 class Notes:
-    """What a reader has to say about a trace; filled while it reads."""
+    """What a reader has to say about a trace; filled while it reads.
+
+    `names`: content id -> name, where the trace has names.
+    """
 
     dropped: dict[str, int] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     has_content: bool = True
+    names: dict[int, str] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count `count` records left out for `reason`."""
@@ -59,7 +63,7 @@ class Source:
             yield Row(path, line_number, _parse_object(path, line_number, line))
 
     def lines(self, path: Path | None = None) -> Iterator[tuple[int, bytes]]:
-        """Numbered lines (from 1) of a plain, .gz or .xz file; blank ones are counted as dropped."""
+        """Lines, numbered from 1, of a plain, .gz or .xz file; blank ones count as dropped."""
         path = path or self.path
         with _open(path) as raw, _inflated(raw, path) as stream:
             size_bytes = path.stat().st_size
@@ -90,7 +94,7 @@ def _inflated(raw: IO[bytes], path: Path) -> IO[bytes]:
     if magic.startswith(b"\x1f\x8b"):
         return gzip.open(raw, "rb")  # type: ignore[return-value]
     if magic.startswith(b"\xfd7zXZ\x00"):
-        return lzma.open(raw, "rb")  # type: ignore[return-value]
+        return lzma.open(raw, "rb")
     if path.suffix in (".gz", ".xz") and magic:
         raise UserError(str(path), f"is named {path.suffix} but is not compressed that way")
     return raw
@@ -174,7 +178,11 @@ class Row:
     def number(self, key: str, minimum: float = 0.0) -> float:
         """A finite number of at least `minimum`."""
         value = self.fields.get(key)
-        if type(value) in (int, float) and minimum <= value < float("inf"):
+        if (
+            isinstance(value, int | float)
+            and type(value) is not bool
+            and minimum <= value < float("inf")
+        ):
             return float(value)
         raise self.wrong(key, f"a number, at least {minimum:g}")
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hybridsim.request import Request, Spans
+from hybridsim.traces.draws import Contents, Segments
 from hybridsim.traces.options import TraceOptions
 from hybridsim.traces.reading import Row, Source
 
@@ -24,37 +25,37 @@ _SEGMENTS = 'a list of [name, length] pairs such as [["sys", 1500]]'
 
 def read(source: Source, options: TraceOptions) -> Iterator[Request]:
     """Requests of a segments file, in its order."""
-    names: dict[str, int] = {}
+    contents = Contents(source.notes)
     lines = OwnLines(FIELDS, sort=options.sort)
     source.notes.has_content = False
     for row in source.rows():
-        prompt = _segments(row, "prompt", names)
+        prompt = _segments(row, "prompt", contents)
         if not prompt.num_tokens:
             raise row.wrong("prompt", f"{_SEGMENTS}, with at least one token")
         source.notes.has_content |= len(prompt) > 0
-        yield lines.request(row, prompt, _output(row, names))
+        yield lines.request(row, prompt, _output(row, contents))
 
 
-def _output(row: Row, names: dict[str, int]) -> Spans:
+def _output(row: Row, contents: Contents) -> Spans:
     if isinstance(row.fields.get("output"), list):
-        return _segments(row, "output", names)
+        return _segments(row, "output", contents)
     if "output" not in row.fields or isinstance(row.fields["output"], int):
         return Spans.unknown(row.integer("output"))
     raise row.wrong("output", f"a number of tokens or {_SEGMENTS}")
 
 
-def _segments(row: Row, key: str, names: dict[str, int]) -> Spans:
-    pairs = []
+def _segments(row: Row, key: str, contents: Contents) -> Spans:
+    pairs: Segments = []
     segments = row.items(key)
     for index, segment in enumerate(segments):
         name, length = _segment(row, key, segment)
         if name is None:
             if index != len(segments) - 1:
                 raise row.error(f"{key} names segment {index + 1} null; allowed: only the last one")
-            known = Spans.of(pairs)
+            known = contents.spans(pairs)
             return Spans(known.ids, known.ends, known.num_tokens + length)
-        pairs.append((names.setdefault(name, len(names)), length))
-    return Spans.of(pairs)
+        pairs.append((name, length))
+    return contents.spans(pairs)
 
 
 def _segment(row: Row, key: str, segment: Any) -> tuple[str | None, int]:

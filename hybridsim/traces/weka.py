@@ -33,18 +33,20 @@ class Options(TraceOptions):
     """Options of `weka`."""
 
     arrivals: Arrivals = Field(
-        Arrivals(process="poisson", rate_per_s=0.01, of="sessions"),
+        default=Arrivals(process="poisson", rate_per_s=0.01, of="sessions"),
         description="when sessions start (the files have no common clock)",
     )
     share_prefix: bool = Field(
-        False,
+        default=False,
         description="assume that sessions of one model with equal tool and system token counts "
         "begin with the same blocks",
     )
     models: Literal["merged", "separate"] = Field(
-        "merged", description="separate: prompts to different models never share content"
+        default="merged", description="separate: prompts to different models never share content"
     )
-    keep_duplicates: bool = Field(False, description="keep sessions that are copies of others")
+    keep_duplicates: bool = Field(
+        default=False, description="keep sessions that are copies of others"
+    )
 
 
 @dataclass(slots=True)

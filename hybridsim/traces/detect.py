@@ -1,0 +1,62 @@
+"""Guesses a file's format from its name and first lines; used by the command line only."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hybridsim.errors import UserError
+from hybridsim.traces import azure, burstgpt, ragpulse
+from hybridsim.traces.reading import Notes, Source
+
+_LOOK_AT = 200
+
+# field that gives a JSONL format away -> format; the first one found counts
+_MARKS = {
+    "chat_id": "bailian",
+    "requests": "weka",
+    "input_tokens": "marconi",
+    "tokens": "tokens",
+    "messages": "messages",
+    "hash_ids": "mooncake",
+    "prompt": "segments",
+}
+
+
+def detect_format(path: str | Path) -> str:
+    """The name of the format of `path`; UserError `trace.format` where it looks like none."""
+    path = Path(path)
+    if path.is_dir():
+        if (path / ragpulse.TRACE_FILE).is_file():
+            return "ragpulse"
+        raise UserError(
+            str(path), f"is a folder without {ragpulse.TRACE_FILE}; allowed: a trace file"
+        )
+    source = Source(path, Notes())
+    first = next(source.lines(), None)
+    if first is None:
+        raise UserError(str(path), "is empty; allowed: a trace file")
+    return _of_table(first[1]) or _of_rows(path, source)
+
+
+def _of_table(line: bytes) -> str | None:
+    columns = {cell.strip() for cell in line.decode("utf-8", errors="replace").split(",")}
+    if set(azure.COLUMNS) <= columns or set(azure.VIDUR_COLUMNS) <= columns:
+        return "azure"
+    return "burstgpt" if set(burstgpt.COLUMNS) <= columns else None
+
+
+def _of_rows(path: Path, source: Source) -> str:
+    rows = [row.fields for row in islice(source.rows(), _LOOK_AT)]
+    for mark, name in _MARKS.items():
+        if mark in rows[0]:
+            return "mooncake-sessions" if name == "mooncake" and _adds(rows) else name
+    found = ", ".join(list(rows[0])[:10]) or "none"
+    raise UserError(
+        "trace.format",
+        f"{path} looks like no known format (fields: {found}); allowed: name the format",
+    )
+
+
+def _adds(rows: list[dict[str, Any]]) -> bool:
+    """Whether lines list increments, as in AIPerf's dialect."""
+    return any("session_id" in row and "delay" in row for row in rows)
