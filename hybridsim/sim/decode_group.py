@@ -6,8 +6,10 @@ the page size at which it needs a page. It knows neither cache nor time.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from hybridsim.sim.job import Job
 
@@ -33,7 +35,7 @@ class DecodeGroup:
         self._num_joined = 0
         self._members: dict[int, _Member] = {}
         self._key_of: dict[Job, int] = {}
-        self._by_phase: defaultdict[int, dict[int, Job]] = defaultdict(dict)
+        self._by_phase: defaultdict[int, dict[int, _Member]] = defaultdict(dict)
         # Heaps of (clock, key). A key is never used twice, so a member that has left is told by
         # its key being gone.
         self._ends: list[tuple[int, int]] = []
@@ -57,7 +59,7 @@ class DecodeGroup:
         member = _Member(job, offset, self.num_steps, -offset % self._page_tokens)
         self._members[key] = member
         self._key_of[job] = key
-        self._by_phase[member.phase][key] = job
+        self._by_phase[member.phase][key] = member
         self.context_tokens += job.num_computed
         remaining = job.request.num_output_tokens - job.num_generated
         heappush(self._ends, (self.num_steps + remaining, key))
@@ -77,14 +79,35 @@ class DecodeGroup:
         self.num_steps += num_steps
         self.context_tokens += num_steps * len(self._members)
 
-    def needing_page(self, steps_ahead: int = 0) -> list[Job]:
-        """Members whose pages are full when the step `steps_ahead` after the next one starts.
+    def needing_page(self) -> list[Job]:
+        """Members whose pages are full when the next step starts, in order of joining.
 
         A member with t tokens is full when t is a multiple of the page size, and t is its offset
         plus the clock: so it needs a page whenever the clock has its phase.
         """
-        phase = (self.num_steps + steps_ahead) % self._page_tokens
-        return list(self._by_phase[phase].values()) if phase in self._by_phase else []
+        return [
+            member.job for member in self._by_phase[self.num_steps % self._page_tokens].values()
+        ]
+
+    def page_needs(self, num_steps: int) -> Iterator[tuple[int, Job, int]]:
+        """(steps ahead, member, tokens it must have room for), in order of time and joining.
+
+        For the steps after the next one, up to `num_steps` in all. The group must not change
+        meanwhile. O(pages needed), however many steps that takes.
+        """
+        page = self._page_tokens
+        phases = [(phase, members) for phase, members in self._by_phase.items() if members]
+        due = sorted(
+            (((phase - self.num_steps - 1) % page + 1, members) for phase, members in phases),
+            key=itemgetter(0),
+        )
+        for lap in range(0, num_steps, page):
+            for ahead, members in due:
+                if lap + ahead >= num_steps:
+                    break
+                clock = self.num_steps + lap + ahead
+                for member in members.values():
+                    yield lap + ahead, member.job, member.offset_tokens + clock + 1
 
     def steps_to_event(self) -> int:
         """Decode steps until a member ends or reaches a planned checkpoint. Needs a member."""
@@ -111,8 +134,7 @@ class DecodeGroup:
 
     def _push_stop(self, key: int) -> None:
         member = self._members[key]
-        # A checkpoint at the very end is saved by the release, out of the running state itself.
-        if member.job.stops and member.job.stops[-1] < member.job.num_final_tokens:
+        if member.job.stops:
             heappush(self._stops, (member.job.stops[-1] - member.offset_tokens, key))
 
     def _tidy(self, heap: list[tuple[int, int]]) -> bool:

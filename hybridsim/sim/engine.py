@@ -4,8 +4,8 @@ Two kinds of events exist: a request arrives, and a step (or a leap of many deco
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Sequence
-from math import inf
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 
 import simpy
 
@@ -13,14 +13,14 @@ from hybridsim.cache.base import PrefixCache
 from hybridsim.cost.base import CostModel
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Request
-from hybridsim.sim.arrivals import Arrivals, plan_arrivals
+from hybridsim.sim.arrivals import ArrivalPlan, Arrivals, plan_arrivals
 from hybridsim.sim.job import Job
 from hybridsim.sim.options import SchedulerOptions
+from hybridsim.sim.replay import Progress
 from hybridsim.sim.scheduler import Scheduler
 from hybridsim.sim.step import Step
 from hybridsim.sim.timed_result import SimResult
 
-OnProgress = Callable[[int, int], None]
 Events = Generator[simpy.Event, None, None]
 
 
@@ -32,142 +32,144 @@ def simulate(
     *,
     arrivals: str = Arrivals.RECORDED,
     rate_scale: float = 1.0,
+    ideal_tokens: Sequence[int] | None = None,
     leap: bool = True,
-    on_progress: OnProgress | None = None,
+    progress: Progress | None = None,
 ) -> SimResult:
     """Send `requests` to one server until all have ended, then check the cache's laws.
 
-    arrivals, rate_scale: see `plan_arrivals`. leap: take decode steps that differ only in context
-    length as one event; False takes them one by one, with the same result and more time.
-    on_progress: called with (requests ended, requests in all) whenever the first number rises.
+    arrivals, rate_scale: see `plan_arrivals`. ideal_tokens: as in `replay`.
+    leap: take decode steps that differ only in context length as one event; False takes them one
+    by one, with the same result and more time.
+    progress: called with (requests ended, requests in all) whenever the first number rises.
     Raises UserError for a trace that cannot be sent so, AssertionError for a broken cache.
     """
+    plan = plan_arrivals(requests, arrivals, rate_scale)
     scheduler = Scheduler(cache, options or SchedulerOptions())
-    server = _Server(requests, cache, cost, scheduler, leap=leap, on_progress=on_progress)
-    server.run(arrivals, rate_scale)
+    run = _Run(requests, ideal_tokens, plan, cache, cost, scheduler, leap, progress)
+    run.to_the_end()
     cache.check()
-    return SimResult(server.records(), server.steps)
+    return SimResult(run.records(), run.steps)
 
 
-class _Server:
-    """The processes of one run and what they share."""
+@dataclass(eq=False)
+class _Run:
+    """One server, those who send to it, and the clock that they share.
 
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        cache: PrefixCache,
-        cost: CostModel,
-        scheduler: Scheduler,
-        *,
-        leap: bool,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._requests = requests
-        self._cache = cache
-        self._cost = cost
-        self._scheduler = scheduler
-        self._leap = leap
-        self._on_progress = on_progress
-        self._env = simpy.Environment(0.0)
-        self._jobs: dict[int, Job] = {}  # request index -> job, in order of arrival
-        self._index_of: list[int] = []  # job order -> request index
-        self._num_ended = 0
-        self._idle: simpy.Event | None = None
-        self.steps: list[StepRecord] = []
+    `jobs`: request index -> job, in order of arrival. `index_of`: job order -> request index.
+    """
 
-    def run(self, arrivals: str, rate_scale: float) -> None:
-        self._plan = plan_arrivals(self._requests, arrivals, rate_scale)
-        self._env.process(self._send_starts())
-        self._env.process(self._serve())
-        self._env.run()
-        num_missing = len(self._requests) - self._num_ended
-        if num_missing or self._scheduler.num_running or self._scheduler.num_waiting:
-            raise AssertionError(f"the run came to rest with {num_missing} requests not ended")
+    requests: Sequence[Request]
+    ideal_tokens: Sequence[int] | None
+    plan: ArrivalPlan
+    cache: PrefixCache
+    cost: CostModel
+    scheduler: Scheduler
+    leap: bool
+    progress: Progress | None
+    env: simpy.Environment = field(default_factory=lambda: simpy.Environment(0.0))
+    jobs: dict[int, Job] = field(default_factory=dict)
+    index_of: list[int] = field(default_factory=list)
+    num_ended: int = 0
+    idle: simpy.Event | None = None
+    steps: list[StepRecord] = field(default_factory=list)
+
+    def to_the_end(self) -> None:
+        self.env.process(self._send_starts())
+        self.env.process(self._serve())
+        self.env.run()
+        num_missing = len(self.requests) - self.num_ended
+        assert not num_missing, f"the run came to rest with {num_missing} requests not ended"
+        assert not self.scheduler.num_running, "a request that has ended still runs"
 
     def records(self) -> list[RequestRecord]:
-        return [self._jobs[index].record for index in range(len(self._requests))]
+        return [self.jobs[index].record for index in range(len(self.requests))]
 
     # Arrivals
 
     def _send_starts(self) -> Events:
         sent_s = 0.0
-        for start_s, index in self._plan.starts:
+        for start_s, index in self.plan.starts:
             # Equal planned times are one event: the clock's rounding must not part them.
             if start_s > sent_s:
-                yield self._env.timeout(max(0.0, start_s - self._env.now))
+                yield self.env.timeout(max(0.0, start_s - self.env.now))
                 sent_s = start_s
             self._send(index)
 
     def _send_later(self, delay_s: float, index: int) -> Events:
-        yield self._env.timeout(delay_s)
+        yield self.env.timeout(delay_s)
         self._send(index)
 
     def _send(self, index: int) -> None:
-        self._jobs[index] = self._scheduler.submit(self._requests[index], self._env.now)
-        self._index_of.append(index)
+        ideal = None if self.ideal_tokens is None else int(self.ideal_tokens[index])
+        self.jobs[index] = self.scheduler.submit(self.requests[index], self.env.now, ideal)
+        self.index_of.append(index)
         self._note_ended()
-        if self._idle is not None and not self._idle.triggered:
-            self._idle.succeed()
+        if self.idle is not None and not self.idle.triggered:
+            self.idle.succeed()
 
     def _note_ended(self) -> None:
         """Count the jobs that ended and send those that follow them."""
-        for job in self._scheduler.collect():
-            self._num_ended += 1
-            for delay_s, index in self._plan.followers[self._index_of[job.order]]:
-                self._env.process(self._send_later(delay_s, index))
-            if self._on_progress is not None:
-                self._on_progress(self._num_ended, len(self._requests))
+        for job in self.scheduler.collect():
+            self.num_ended += 1
+            for delay_s, index in self.plan.followers[self.index_of[job.order]]:
+                self.env.process(self._send_later(delay_s, index))
+            if self.progress is not None:
+                self.progress(self.num_ended, len(self.requests))
 
     # Steps
 
     def _serve(self) -> Events:
-        env = self._env
-        while self._num_ended < len(self._requests):
+        env = self.env
+        while self.num_ended < len(self.requests):
             # Whatever happens at this instant happens before the next step is formed, so that
             # the order in which simpy holds simultaneous events decides nothing.
             while env.peek() <= env.now:
                 yield env.timeout(0)
-            step = self._scheduler.schedule(env.now)
+            step = self.scheduler.schedule(env.now)
             self._note_ended()
             if step is None:
                 if env.peek() > env.now:  # else a follower of a refused request is about to come
-                    self._idle = env.event()
-                    yield self._idle
+                    self.idle = env.event()
+                    yield self.idle
                 continue
-            step = self._lengthen(step)
-            duration_s = self._duration_s(step, step.num_steps)
+            first_s = self.cost.step_s(
+                step.work, step.num_decodes, step.decode_context_tokens, step.copied_bytes
+            )
+            step = self._lengthen(step, first_s)
+            duration_s = self._duration_s(step, first_s, step.num_steps)
             self._record(step, duration_s)
             yield env.timeout(duration_s)
-            self._scheduler.complete(step, env.now)
+            self.scheduler.complete(step, env.now)
             self._note_ended()
 
-    def _lengthen(self, step: Step) -> Step:
+    def _lengthen(self, step: Step, first_s: float) -> Step:
         """Leap: repeat the step until something could change it, at the latest the next arrival."""
-        limit = self._scheduler.leap_length(step) if self._leap else 1
-        if limit == 1:
+        limit = self.scheduler.leap_length(step) if self.leap else 1
+        now_s, arrival_s = self.env.now, self.env.peek()  # the server itself has nothing pending
+        if limit == 1 or now_s + first_s >= arrival_s:
             return step
-        now_s, arrival_s = self._env.now, self._env.peek()  # the server itself has nothing pending
-        if arrival_s < inf:
-            # Up to the first step end at or after the arrival; times rise with the step's number.
-            limit = 1 + bisect_left(
-                range(1, limit), arrival_s, key=lambda count: now_s + self._duration_s(step, count)
+        if now_s + self._duration_s(step, first_s, limit) > arrival_s:
+            # Up to the first step end at or after the arrival; ends rise with the number of steps.
+            limit = bisect_left(
+                range(limit),
+                arrival_s,
+                lo=2,
+                key=lambda count: now_s + self._duration_s(step, first_s, count),
             )
-        return self._scheduler.extend(step, limit)
+        return self.scheduler.extend(step, limit)
 
-    def _duration_s(self, step: Step, num_steps: int) -> float:
-        num_decodes, context_tokens = step.num_decodes, step.decode_context_tokens
-        first_s = self._cost.step_s(step.work, num_decodes, context_tokens, step.copied_bytes)
+    def _duration_s(self, step: Step, first_s: float, num_steps: int) -> float:
         if num_steps == 1:
             return first_s
-        return first_s + self._cost.decode_steps_s(
-            num_steps - 1, num_decodes, context_tokens + num_decodes
-        )
+        context_tokens = step.decode_context_tokens + step.num_decodes
+        return first_s + self.cost.decode_steps_s(num_steps - 1, step.num_decodes, context_tokens)
 
     def _record(self, step: Step, duration_s: float) -> None:
-        usage = self._cache.usage()
+        usage = self.cache.usage()
         self.steps.append(
             StepRecord(
-                start_s=self._env.now,
+                start_s=self.env.now,
                 duration_s=duration_s,
                 num_steps=step.num_steps,
                 num_running=step.num_running,

@@ -12,6 +12,7 @@ class Job:
     """One submitted request.
 
     `order`: place in the order of submission; it breaks every tie.
+    `ideal_tokens`: what an infinite cache would have hit, where that is known.
     `num_generated`: output tokens produced, kept over preemptions.
     `num_computed`: tokens with KV and state, the reused ones included; 0 while waiting. While the
     job decodes, `DecodeGroup` owns both counters and writes them back when the job leaves.
@@ -22,6 +23,7 @@ class Job:
     order: int
     request: Request
     record: RequestRecord
+    ideal_tokens: int | None = None
     num_generated: int = 0
     num_computed: int = 0
     lease: Lease | None = None
@@ -31,11 +33,6 @@ class Job:
     def num_prefill_tokens(self) -> int:
         """Tokens to compute before the next output token: the prompt and what was generated."""
         return self.request.num_prompt_tokens + self.num_generated
-
-    @property
-    def num_final_tokens(self) -> int:
-        """Tokens computed in all: the last generated one is never fed back."""
-        return self.request.num_prompt_tokens + max(self.request.num_output_tokens - 1, 0)
 
     def held(self) -> Lease:
         """The lease of a running job."""
@@ -56,14 +53,3 @@ class Job:
         lease = self.held()
         self.lease, self.num_computed, self.stops = None, 0, []
         return lease
-
-
-def new_record(request: Request, arrival_s: float) -> RequestRecord:
-    """The record of a request that has just arrived."""
-    return RequestRecord(
-        request_id=request.request_id,
-        session_id=request.session_id,
-        num_prompt_tokens=request.num_prompt_tokens,
-        num_output_tokens=request.num_output_tokens,
-        arrival_s=arrival_s,
-    )

