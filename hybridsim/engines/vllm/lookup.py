@@ -61,7 +61,8 @@ class Lookup:
         num_attention = num_matched
         if self.drops_attention and num_attention:
             num_attention -= self.grid_tokens
-        num_hit, states = num_attention, []
+        num_hit = num_attention
+        states: list[list[int]] = []
         if self.state_groups:
             num_hit, states = self._state(seq, num_attention)
         kept = ceil_div(num_hit, self.block_size)

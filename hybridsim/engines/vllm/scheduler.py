@@ -28,6 +28,8 @@ class Scheduler:
         self.waiting = WaitingQueue(by_priority=options.sched_policy == "priority")
         self.num_steps = 0
         self.is_quiet = False
+        self._refused: Sequence | None = None
+        self._changes_before = self._batch_before = 0
         self._record_held = record_held
         self._old = options.version == "0.27.1"
         self._chunk_rule: ChunkRule | None = None
@@ -55,6 +57,7 @@ class Scheduler:
     def add(self, seq: Sequence) -> None:
         """A request arrives."""
         self.waiting.add(seq)
+        self.is_quiet = False
 
     @property
     def has_work(self) -> bool:
@@ -65,8 +68,9 @@ class Scheduler:
     def schedule(self) -> Step:
         """Decide the next step and take its memory. `complete` must follow before the next call."""
         self.num_steps += 1
-        changes, batch = self.cache.pool.num_changes, len(self.running)
+        self._changes_before, self._batch_before = self.cache.pool.num_changes, len(self.running)
         step = Step(budget=self.options.max_num_batched_tokens)
+        self._refused = None
         self.cache.start_step()
         self.cache.pool.evictions.clear()
         threshold = self._long_prefill_threshold()
@@ -77,7 +81,6 @@ class Scheduler:
         self.cache.take_copies()
         for seq, num_tokens in step.num_new_tokens.items():
             self._write_down(seq, num_tokens)
-        self.is_quiet = changes == self.cache.pool.num_changes and batch == len(self.running)
         return step
 
     def _long_prefill_threshold(self) -> int:
@@ -197,6 +200,7 @@ class Scheduler:
                 skipped.append(self.waiting.pop())
                 continue
             if not self._allocate(seq, num_new, hit):
+                self._refused = seq
                 break
             self.waiting.pop()
             self.running.append(seq)
@@ -251,6 +255,8 @@ class Scheduler:
                 seq.num_draft_tokens = self.options.spec_k
         if finished:
             self.running = [seq for seq in self.running if not seq.is_finished]
+        unchanged = self._changes_before == self.cache.pool.num_changes
+        self.is_quiet = unchanged and self._batch_before == len(self.running)
         return finished
 
     def _append_output(self, seq: Sequence, drafts: int) -> None:
@@ -267,3 +273,46 @@ class Scheduler:
         seq.is_finished = is_full or seq.num_generated_tokens >= seq.num_output_tokens
         if options.spec_k and not self._old:
             self.cache.commit(seq, seq.num_computed_tokens)
+
+    # -- leaps -----------------------------------------------------------------------------
+
+    def num_quiet_steps(self) -> int:
+        """Coming steps that would repeat the last one and leave the pool as it is.
+
+        Each running request decodes and stays clear of a block boundary, of its end and of the
+        model's length; nobody who waits could be admitted, as the last step has shown.
+        """
+        if not self.is_quiet or not self.running:
+            return 0
+        return max(min(self._steps_to_event(seq) for seq in self.running), 0)
+
+    def _steps_to_event(self, seq: Sequence) -> int:
+        options, size = self.options, self.layout.block_size
+        k = options.spec_k
+        if seq.num_computed_tokens < seq.prefill_end or seq.is_prefilling:
+            return 0
+        pace = 1 + min(k, options.spec_accept)
+        margin = 2 * k + options.lookahead_tokens + 4
+        offset = seq.num_computed_tokens % size
+        if offset < margin:
+            return 0
+        left = seq.num_output_tokens - seq.num_generated_tokens - margin
+        room = options.max_model_len - seq.num_tokens - margin
+        return min(size - margin - offset, left, room) // pace
+
+    def leap(self, most: int | None = None) -> int:
+        """Take the quiet steps at once, at most `most` (the next arrival); returns their number."""
+        num_steps = self.num_quiet_steps()
+        if most is not None:
+            num_steps = max(min(num_steps, most), 0)
+        pace = 1 + min(self.options.spec_k, self.options.spec_accept)
+        for seq in self.running if num_steps else ():
+            if seq.num_preemptions:
+                start, width = seq.num_computed_tokens, 1 + self.options.spec_k
+                seq.chunks += [(start + i * pace, width) for i in range(num_steps)]
+            seq.num_tokens += num_steps * pace
+            seq.num_computed_tokens += num_steps * pace
+        if self._refused is not None:
+            self._refused.num_refusals += num_steps
+        self.num_steps += num_steps
+        return num_steps
