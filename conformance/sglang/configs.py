@@ -58,13 +58,13 @@ def with_pools(config: Config, trace: list[dict[str, Any]], rng: np.random.Gener
     """Pool sizes from ample to so tight that requests are refused or the engine dies."""
     page = config["page_size"]
     lengths = [len(row["tokens"]) + len(row["output"]) + 2 * page for row in trace]
-    kv = int(max(lengths) * rng.choice((1.0, 1.2, 1.5, 2.5, 4.0))) + page
+    kv = int(max(lengths) * rng.choice((0.7, 1.0, 1.2, 1.5, 2.5, 4.0))) + page
     if rng.random() < 0.35:
         kv = sum(lengths) + 64 * page
     least = SLOTS_PER_REQUEST[config["strategy"]]
     slots = least + int(rng.choice((0, 1, 3, 8, 20)))
     if rng.random() < 0.3:
         slots = 20 * len(trace)
-    if rng.random() < 0.05:
+    if rng.random() < 0.08:
         slots = max(1, least - int(rng.integers(1, 3)))
     return {**config, "kv_tokens": kv, "state_slots": slots, "max_context": max(lengths) + 8}

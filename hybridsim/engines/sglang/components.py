@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hybridsim.engines.content import Content
 from hybridsim.engines.sglang.node import Kind, Node, RecencyList
+from hybridsim.records import HitSource
 
 if TYPE_CHECKING:
     from hybridsim.engines.sglang.tree import Tree
@@ -36,6 +37,7 @@ class Insertion:
     content, end: the tokens `[0, end)` with `end` on a page boundary.
     num_shared: tokens whose KV the tree owns already; the request's own copies start there.
     num_counted: tokens of this request that were counted as used by an earlier insertion.
+    source: where in its request the offered state lies.
     window_start: tokens before it have no sliding-window KV any more.
     num_matched: tokens that were in the tree. `state_was_there`: the offered state is not needed.
     num_released: tokens of the request's own KV that turned out to be copies.
@@ -47,6 +49,7 @@ class Insertion:
     num_shared: int = 0
     num_counted: int = 0
     priority: int = 0
+    source: HitSource = HitSource.NONE
     window_start: int = 0
     num_matched: int = 0
     state_was_there: bool = False
@@ -154,7 +157,7 @@ class States(Component):
             node.last_access = self.tree.clock.tick()
             insertion.state_was_there = True
             return
-        node.state.held = True
+        node.state.held, node.source = True, insertion.source
         self.recency.add_newest(node)
         self.tree.ledger.credit(self.kind, node)
         if not is_new:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hybridsim.engines.sglang.eviction import Eviction
+from hybridsim.records import HitSource
 
 
 class Outcome(StrEnum):
@@ -72,6 +73,7 @@ class Decision:
     death: Death | None = None
     num_match_tokens: int = 0
     num_hit_tokens: int = 0
+    hit_source: HitSource = HitSource.NONE
     branch: int | None = None
     num_chunks: int = 0
     tracked: list[Tracked] = field(default_factory=list)

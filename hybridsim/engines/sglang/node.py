@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from hybridsim.engines.content import Content
+from hybridsim.records import HitSource
 
 
 class Kind(IntEnum):
@@ -51,6 +52,7 @@ class Node:
 
     `last_access` and `created` are clock readings. `path_tokens` and `history_tokens` serve the
     tlru policy: depth of the node, and the deepest the branch has ever reached.
+    `source`: where in its request the state was saved.
     `is_leaf`: it may be evicted whole. `rank`: its place among the leaves when last reckoned.
     """
 
@@ -64,6 +66,7 @@ class Node:
     hit_count: int = 0
     priority: int = 0
     history_tokens: int = 0
+    source: HitSource = HitSource.NONE
     is_leaf: bool = False
     rank: Any = None
     children: dict[Hashable, "Node"] = field(default_factory=dict)

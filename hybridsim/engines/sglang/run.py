@@ -9,6 +9,7 @@ from hybridsim.engines.sglang.node import Kind
 from hybridsim.engines.sglang.options import SGLangOptions
 from hybridsim.engines.sglang.row import KVRow
 from hybridsim.engines.sglang.tree import Tree
+from hybridsim.records import HitSource
 
 
 class RequestRun:
@@ -65,6 +66,7 @@ class RequestRun:
         branch = match.num_match_tokens // grid * grid
         decision.branch = branch if branch > match.num_hit_tokens else None
         if match.node.state.held:
+            decision.hit_source = match.node.source
             if not self._pools.slots.take(1):
                 pin = tree.lock(match.node)
                 self._evictor.for_allocation(states=1)
@@ -188,6 +190,7 @@ class RequestRun:
             num_shared=self.row.num_shared,
             num_counted=self._num_counted,
             priority=self._priority,
+            source=self._source(num_tokens // page * page),
         )
         if insertion.end:
             node = insert(tree, insertion)
@@ -200,6 +203,11 @@ class RequestRun:
         if not insertion.state_was_there:
             self._decision.saved.append(insertion.end)
         return insertion
+
+    def _source(self, position: int) -> HitSource:
+        if position == self.num_prompt_tokens:
+            return HitSource.PROMPT_END
+        return HitSource.PREFIX if position < self.num_prompt_tokens else HitSource.OUTPUT
 
     # The end
 
