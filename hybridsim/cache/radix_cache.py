@@ -142,6 +142,7 @@ class RadixCache:
 
     def commit(self, lease: Lease, num_tokens: int) -> None:
         self._copied(lease)
+        self.residents.tick()
         self._insert(lease, num_tokens)
         if num_tokens in lease.checkpoints:
             self._save_state(lease, num_tokens)
@@ -161,6 +162,7 @@ class RadixCache:
 
     def release(self, lease: Lease, *, finished: bool) -> None:
         self._copied(lease)
+        self.residents.tick()
         holding: Holding = lease.handle
         last = _final_tokens(lease.request)
         if finished and self.cache_outputs and lease.num_tokens >= last:
@@ -168,7 +170,6 @@ class RadixCache:
         if holding.slot is not None:
             self.memory.slots.give(holding.slot)
         self.memory.pages.give(holding.private_pages)
-        self.residents.tick()
         self.residents.unlock_path(holding.node)
         self.leases.remove(lease)
 
@@ -237,7 +238,6 @@ class RadixCache:
         end = self._floor(min(num_tokens, holding.key.num_tokens))
         if end <= lease.num_committed_tokens:
             return
-        self.residents.tick()
         node, num_adopted_tokens = self.residents.extend(holding.key, holding.node, end)
         num_adopted_pages = num_adopted_tokens // self.page_tokens
         self.memory.pages.give(num_adopted_pages)  # others brought them meanwhile
