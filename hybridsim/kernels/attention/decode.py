@@ -93,7 +93,7 @@ def decode(
     out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)
     if num_requests == 0:
         return out
-    key_block, num_warps, num_stages = _tile_of(cache)
+    key_block, num_warps, num_stages = tile_of(cache)
     splits = num_splits or splits_of(
         num_requests * cache.num_heads, page_table.shape[1] * cache.page_size, q.device
     )
@@ -126,7 +126,7 @@ def splits_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
     return max(1, min(wanted, triton.cdiv(max_tokens, 256), 64))
 
 
-def _tile_of(cache: PagedKV) -> tuple[int, int, int]:
+def tile_of(cache: PagedKV) -> tuple[int, int, int]:
     """Keys a tile, warps and pipeline stages."""
     if cache.keys.shape[3] > 256:
         return 32, 4, 2

@@ -100,7 +100,7 @@ def prefill(
     if plan.num_chunks == 0:
         return out
     size = cache.keys.shape[3]
-    key_block, num_warps, num_stages = _tile_of(cache, plan.chunk_size)
+    key_block, num_warps, num_stages = tile_of(cache, plan.chunk_size)
     _prefill_kernel[(q.shape[1], plan.num_chunks)](
         q, k, v, cache.keys, cache.keys if cache.values is None else cache.values, page_table,
         num_prefix, plan.chunks, plan.sequences, out,
@@ -117,7 +117,7 @@ def query_block(cache: PagedKV) -> int:
     return 64 if cache.keys.shape[3] > 256 else 128
 
 
-def _tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
+def tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
     """Keys a tile, warps and pipeline stages."""
     size = cache.keys.shape[3]
     if size > 256:

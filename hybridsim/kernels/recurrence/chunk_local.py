@@ -11,6 +11,8 @@ from hybridsim.kernels.recurrence.parts import LocalParts
 from hybridsim.kernels.recurrence.rules import Rule
 from hybridsim.kernels.recurrence.triangular import invert_unit_lower
 
+NUM_WARPS = 4
+
 
 @triton.jit
 def _local_kernel(
@@ -90,6 +92,6 @@ def chunk_local(
         q.stride(0), k.stride(0), v.stride(0), scale,
         H=num_heads, H_PER_KEY=num_heads // k.shape[1], K=key_size, V=value_size, C=chunk_size,
         BLOCK_V=min(128, max(16, triton.next_power_of_2(value_size))), IS_DELTA=rule.is_delta,
-        PRECISION=dot_precision(k.dtype), num_warps=4,
+        PRECISION=dot_precision(k.dtype), num_warps=NUM_WARPS,
     )  # fmt: skip
     return LocalParts(q, k, total, scores, reads, writes, None if rule.is_delta else strength)

@@ -95,7 +95,9 @@ def chunk_scan(
     num_heads, value_size = out.shape[1:]
     key_size, chunk_size = parts.keys.shape[2], plan.chunk_size
     per_channel = parts.total is not None and parts.total.dim() == 3
-    block_v = scan_block(num_heads * plan.num_sequences, value_size, out.device)
+    block_v, num_warps, num_stages = scan_tile(
+        num_heads * plan.num_sequences, value_size, out.device
+    )
     grid = (triton.cdiv(value_size, block_v), num_heads, plan.num_sequences)
     _scan_kernel[grid](
         parts.queries, parts.keys, parts.total, parts.scores, parts.reads, parts.writes,
@@ -103,14 +105,17 @@ def chunk_scan(
         parts.queries.stride(0), parts.keys.stride(0), parts.writes.stride(0), states.stride(0),
         scale, H=num_heads, H_PER_KEY=num_heads // parts.keys.shape[1], K=key_size, V=value_size,
         C=chunk_size, BLOCK_V=block_v, PER_CHANNEL=per_channel,
-        PRECISION=dot_precision(out.dtype), STAGES=2, num_warps=4,
+        PRECISION=dot_precision(out.dtype), STAGES=num_stages, num_warps=num_warps,
     )  # fmt: skip
 
 
-def scan_block(num_tiles: int, value_size: int, device: torch.device) -> int:
-    """State columns a program holds: narrow while multiprocessors would else be idle."""
+def scan_tile(num_tiles: int, value_size: int, device: torch.device) -> tuple[int, int, int]:
+    """State columns a program holds, its warps, its pipeline stages.
+
+    `num_tiles` = sequences x heads. Columns are narrow while multiprocessors would else be idle.
+    """
     block_v = min(64, max(16, triton.next_power_of_2(value_size)))
     enough = num_multiprocessors(device)
     while block_v > 32 and num_tiles * triton.cdiv(value_size, block_v) < enough:
         block_v //= 2
-    return block_v
+    return block_v, 4, 2

@@ -10,6 +10,8 @@ from hybridsim.kernels.recurrence.chunk_scan import chunk_scan
 from hybridsim.kernels.recurrence.recurrent import check_inputs
 from hybridsim.kernels.recurrence.rules import Rule
 
+CHUNK_SIZE = 64
+
 
 def prefill(
     rule: Rule,

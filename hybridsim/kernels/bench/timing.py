@@ -1,0 +1,82 @@
+"""Time of a call on the GPU: CUDA-graph replays over rotated inputs, median and spread."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+Call = Callable[[], object]
+
+# Inputs are rotated until they fill this many bytes: several times the L2 of any card at hand.
+ROTATION_BYTES = 384 * 2**20
+_MIN_GRAPH_S = 300e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one call: median, 20 % and 80 % quantiles of `num_samples` graph replays."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    num_samples: int
+
+    @property
+    def spread(self) -> float:
+        """Width of the middle 60 % over the median."""
+        return (self.high_s - self.low_s) / self.median_s
+
+
+def rotations(set_bytes: int) -> int:
+    """How many input sets of `set_bytes` keep one set's data out of the cache when it comes round."""
+    return max(1, min(48, -(-ROTATION_BYTES // max(set_bytes, 1))))
+
+
+def _event_s(run: Call) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e-3
+
+
+def _summary(samples: Sequence[float], calls: int) -> Timing:
+    values = torch.tensor(samples, dtype=torch.float64) / calls
+    low, median, high = torch.quantile(values, torch.tensor([0.2, 0.5, 0.8]).double()).tolist()
+    return Timing(median, low, high, len(samples))
+
+
+def capture(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of all calls in turn, several rounds if one is too short to time, and its length."""
+    for _ in range(2):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    once_s = _event_s(lambda: [call() for call in calls])
+    rounds = max(1, min(20, int(_MIN_GRAPH_S / max(once_s, 1e-6))))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(rounds):
+            for call in calls:
+                call()
+    return graph, rounds * len(calls)
+
+
+def time_graph(calls: Sequence[Call], num_samples: int = 15) -> Timing:
+    """Time of one call, device work only: no launch gaps, inputs rotated through `calls`."""
+    graph, length = capture(calls)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    return _summary([_event_s(graph.replay) for _ in range(num_samples)], length)
+
+
+def time_eager(calls: Sequence[Call], num_samples: int = 15) -> Timing:
+    """Time of one call launched from Python, gaps between launches included."""
+    for _ in range(3):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    samples = [_event_s(lambda: [call() for call in calls]) for _ in range(num_samples)]
+    return _summary(samples, len(calls))

@@ -1,0 +1,39 @@
+"""The machine line of every measured file: card, driver, versions, commit, date."""
+
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+
+def _output(*command: str) -> str:
+    """First line of a command's output; empty where it cannot run."""
+    try:
+        text = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=20
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def describe_machine(commit: str = "") -> dict[str, str]:
+    """Names and versions a reader needs to trust a number; empty text where unknown."""
+    driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return {
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+        "driver": driver,
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "fla": _version("fla-core"),
+        "commit": commit or _output("git", "rev-parse", "--short", "HEAD"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
