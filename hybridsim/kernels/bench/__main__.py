@@ -1,4 +1,4 @@
-"""`python -m hybridsim.kernels.bench --out table.json`: measure floors, check, time, print, write."""
+"""`python -m hybridsim.kernels.bench --out table.json`: floors first, then check and time rows."""
 
 import argparse
 import json
@@ -88,6 +88,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--quick", action="store_true", help="two shapes an operator")
     parser.add_argument("--no-rivals", action="store_true", help="do not time torch and fla")
+    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
     parser.add_argument("--only", nargs="*", choices=list(GROUPS), default=list(GROUPS))
     options = parser.parse_args()
     floors = measure_floors()
@@ -100,13 +101,16 @@ def main() -> None:
                 rows.append(run_case(case, floors))
                 say(line_of(rows[-1]))
             except Exception as error:  # one broken rival must not cost the other rows
-                rows.append(
-                    {"op": case.op, **case.shape, "error": f"{type(error).__name__}: {error}"}
-                )
-                say(f"{case.op} {case.label}: {rows[-1]['error']}"[:300])
+                text = f"{type(error).__name__}: {error}"
+                rows.append({"op": case.op, **case.shape, "error": text})
+                say(f"{case.op} {case.label}: {text}"[:300])
             torch.cuda.empty_cache()
     if options.out is not None:
-        table = {"machine": describe_machine(), "floors": asdict(floors), "rows": rows}
+        table = {
+            "machine": describe_machine(options.commit),
+            "floors": asdict(floors),
+            "rows": rows,
+        }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(table, indent=1))
 

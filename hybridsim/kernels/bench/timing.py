@@ -28,7 +28,7 @@ class Timing:
 
 
 def rotations(set_bytes: int) -> int:
-    """How many input sets of `set_bytes` keep one set's data out of the cache when it comes round."""
+    """How many input sets of `set_bytes` push one another out of the cache."""
     return max(1, min(48, -(-ROTATION_BYTES // max(set_bytes, 1))))
 
 
