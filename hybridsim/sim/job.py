@@ -34,6 +34,11 @@ class Job:
         """Tokens to compute before the next output token: the prompt and what was generated."""
         return self.request.num_prompt_tokens + self.num_generated
 
+    def num_reusable_tokens(self, num_hit_tokens: int) -> int:
+        """Tokens that a hit saves: the first output token needs the activations of the last
+        prompt token, which no cache keeps."""
+        return min(num_hit_tokens, self.request.num_prompt_tokens - 1)
+
     def held(self) -> Lease:
         """The lease of a running job."""
         if self.lease is None:
@@ -43,8 +48,7 @@ class Job:
     def start(self, lease: Lease) -> None:
         """Begin to run with `lease`: what it reuses counts as computed."""
         self.lease = lease
-        # The first output token needs the last prompt token's activations, which no cache keeps.
-        self.num_computed = min(lease.num_hit_tokens, self.request.num_prompt_tokens - 1)
+        self.num_computed = self.num_reusable_tokens(lease.num_hit_tokens)
         stops = {*lease.checkpoints, self.request.num_prompt_tokens}
         self.stops = sorted((stop for stop in stops if stop > self.num_computed), reverse=True)
 

@@ -6,18 +6,17 @@ request is preempted and computed again.
 """
 
 from dataclasses import replace
-from heapq import heappop, heappush
 
 from hybridsim.cache.base import Lease, Match, PrefixCache
-from hybridsim.cost.base import PrefillChunk
 from hybridsim.errors import UserError
 from hybridsim.records import MissReason
 from hybridsim.request import Request
 from hybridsim.sim.admission import account, admitted, new_record
 from hybridsim.sim.decode_group import DecodeGroup
 from hybridsim.sim.job import Job
-from hybridsim.sim.options import Order, SchedulerOptions
-from hybridsim.sim.step import ScheduledChunk, Step
+from hybridsim.sim.options import SchedulerOptions
+from hybridsim.sim.step import ScheduledChunk, Step, cut_chunks
+from hybridsim.sim.waiting import WaitingQueue
 
 
 class Scheduler:
@@ -30,11 +29,10 @@ class Scheduler:
         self._cache = cache
         self._options = options
         self._num_submitted = 0
-        self._waiting: list[tuple[tuple[int, int], Job]] = []  # heap by rank
+        self._waiting = WaitingQueue(options.order)
         self._running: dict[Job, None] = {}  # in order of admission
         self._prefilling: dict[Job, None] = {}  # those of them with prompt left, same order
         self._decoding = DecodeGroup(getattr(cache, "page_tokens", 1))
-        self._blocked: Job | None = None
         self._copied_bytes = 0
         self._ended: list[Job] = []
 
@@ -59,7 +57,7 @@ class Scheduler:
         job.record.arrival_s = now_s
         self._num_submitted += 1
         if self._cache.fits(request):
-            heappush(self._waiting, (self._rank(job), job))
+            self._waiting.push(job)
         else:
             self._refuse(job)
         return job
@@ -75,7 +73,7 @@ class Scheduler:
         chunks: list[ScheduledChunk] = []
         budget = self._options.max_num_batched_tokens - len(self._decoding)
         for job in list(self._prefilling):
-            budget -= self._cut_chunks(job, budget, chunks)
+            budget -= self._add_chunks(job, budget, chunks)
         # Memory was just found short; a newcomer would be preempted again in the next step.
         if not preempted or not self._running:
             self._admit(budget, chunks, now_s)
@@ -127,10 +125,6 @@ class Scheduler:
         for chunk in step.chunks:
             self._complete_chunk(chunk, now_s)
 
-    def _rank(self, job: Job) -> tuple[int, int]:
-        by_priority = self._options.order == Order.PRIORITY
-        return (job.request.priority if by_priority else 0, job.order)
-
     # Memory of the decodes
 
     def _take_pages(self) -> bool:
@@ -141,7 +135,7 @@ class Scheduler:
                 job.held(), self._decoding.num_tokens(job) + 1
             ):
                 # The one that is short may be its own victim: the latest has the least to lose.
-                self._preempt(max(self._running, key=self._rank))
+                self._preempt(max(self._running, key=self._waiting.rank))
                 preempted = True
         return preempted
 
@@ -150,32 +144,32 @@ class Scheduler:
             self._decoding.remove(job)
         job.record.num_preemptions += 1
         self._release(job, finished=False)
-        heappush(self._waiting, (self._rank(job), job))
+        self._waiting.push(job)
 
     # Prefill
 
     def _admit(self, budget: int, chunks: list[ScheduledChunk], now_s: float) -> None:
         """Start waiting jobs in order of rank, until budget, batch or memory stops the first."""
-        while self._waiting and budget > 0 and len(self._running) < self._options.max_num_seqs:
-            job = self._waiting[0][1]
-            if job is self._blocked:
-                return  # nothing was freed since it failed: it would fail again
+        while budget > 0 and len(self._running) < self._options.max_num_seqs:
+            job = self._waiting.head()
+            if job is None:
+                return
             match = self._cache.lookup(job.request)
-            num_new = job.num_prefill_tokens - match.num_hit_tokens
-            if not self._options.chunked_prefill and chunks and num_new > budget:
+            num_new_tokens = job.num_prefill_tokens - job.num_reusable_tokens(match.num_hit_tokens)
+            if not self._options.chunked_prefill and chunks and num_new_tokens > budget:
                 return
             lease = self._acquire(job, match)
             if lease is None and self._running:
-                self._blocked = job
+                self._waiting.block_head()
                 return
-            heappop(self._waiting)
+            self._waiting.pop()
             if lease is None:
                 self._refuse(job)  # not even alone: `fits` does not see what the policy pins
                 continue
             if job.record.scheduled_s is None:
                 self._write_admission(job, match, now_s)
             self._start(job, lease)
-            budget -= self._cut_chunks(job, budget, chunks)
+            budget -= self._add_chunks(job, budget, chunks)
 
     def _acquire(self, job: Job, match: Match) -> Lease | None:
         """Memory for all that the job has to compute, also what it generated before a preemption.
@@ -203,23 +197,13 @@ class Scheduler:
         self._running[job] = self._prefilling[job] = None
         self._copied_bytes += lease.num_copied_bytes
 
-    def _cut_chunks(self, job: Job, budget: int, chunks: list[ScheduledChunk]) -> int:
-        """Append the job's chunks for this step, cut at its stops; returns their tokens.
-
-        A state exists only where a chunk ends.
-        """
-        start = position = job.num_computed
+    def _add_chunks(self, job: Job, budget: int, chunks: list[ScheduledChunk]) -> int:
+        """Append the job's chunks for this step; returns their tokens."""
         end = job.num_prefill_tokens
         if self._options.chunked_prefill:
-            end = min(end, start + budget)
-        for stop in reversed(job.stops):
-            if stop >= end:
-                break
-            chunks.append(ScheduledChunk(job, PrefillChunk(stop - position, position)))
-            position = stop
-        if position < end:
-            chunks.append(ScheduledChunk(job, PrefillChunk(end - position, position)))
-        return end - start
+            end = min(end, job.num_computed + budget)
+        chunks.extend(cut_chunks(job, end))
+        return end - job.num_computed
 
     def _complete_chunk(self, chunk: ScheduledChunk, now_s: float) -> None:
         job = chunk.job
@@ -245,7 +229,7 @@ class Scheduler:
         before_bytes = lease.num_copied_bytes
         self._cache.commit(lease, num_tokens)
         self._copied_bytes += lease.num_copied_bytes - before_bytes
-        self._blocked = None  # pages that turned out to be resident already were given back
+        self._waiting.unblock()  # pages that turned out to be resident already were given back
 
     def _finish(self, job: Job, now_s: float) -> None:
         """The last token is never fed back: KV ends one token before the output does."""
@@ -262,7 +246,7 @@ class Scheduler:
         self._cache.release(lease, finished=finished)
         self._copied_bytes += lease.num_copied_bytes - before_bytes
         account(job.record, lease)
-        self._blocked = None
+        self._waiting.unblock()
 
     def _refuse(self, job: Job) -> None:
         job.record.miss_reason = MissReason.REFUSED

@@ -1,5 +1,6 @@
 """What the scheduler hands out: the work of one engine step, or of many equal decode steps."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hybridsim.cost.base import PrefillChunk
@@ -49,3 +50,15 @@ class Step:
     @property
     def num_decode_tokens(self) -> int:
         return self.num_decodes * self.num_steps
+
+
+def cut_chunks(job: Job, end: int) -> Iterator[ScheduledChunk]:
+    """The job's prefill up to `end`, cut at its stops: a state exists only where a chunk ends."""
+    position = job.num_computed
+    for stop in reversed(job.stops):
+        if stop >= end:
+            break
+        yield ScheduledChunk(job, PrefillChunk(stop - position, position))
+        position = stop
+    if position < end:
+        yield ScheduledChunk(job, PrefillChunk(end - position, position))

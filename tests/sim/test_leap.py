@@ -119,7 +119,7 @@ def asking_again_every_step() -> Iterator[None]:
     plain = Scheduler._admit
 
     def forgetful(self: Scheduler, *args: Any) -> None:
-        self._blocked = None
+        self._waiting.unblock()
         plain(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
