@@ -1,4 +1,206 @@
+"""`hybridsim trace`: look at traces, convert them, make them up."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
 import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hybridsim.errors import UserError
+from hybridsim.traces import FORMATS, open_trace
+from hybridsim.traces.arrivals import read_times
+from hybridsim.traces.convert import WRITERS, write_trace
+from hybridsim.traces.detect import detect_format
+from hybridsim.traces.generators import GENERATORS
+from hybridsim.traces.generators.knobs import Knob, knobs, nested
+from hybridsim.traces.reading import Progress as OnProgress
+from hybridsim.traces.stats import TraceStats, trace_stats
+from hybridsim.traces.tables import stats_rows
+
+trace_app = typer.Typer(
+    name="trace",
+    help="Look at traces, convert them, make them up. Example: hybridsim trace stats x.jsonl",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+generate_app = typer.Typer(
+    name="generate",
+    help="Write a seeded made-up workload. Example: hybridsim trace generate chat chat.jsonl",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+trace_app.add_typer(generate_app)
+
+File = Annotated[Path, typer.Argument(help="Trace file (plain, .gz, .xz), or RAGPulse folder.")]
+FormatName = Annotated[
+    str | None, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; default: guessed.")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Reader option as key=value; the value is YAML."),
+]
+First = Annotated[int | None, typer.Option(help="Read only so many requests.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
 
 
-def register(app: typer.Typer) -> None: ...
+def register(app: typer.Typer) -> None:
+    """Add `trace` and its commands."""
+    app.add_typer(trace_app)
+
+
+@trace_app.command()
+def stats(
+    file: File,
+    format_name: FormatName = None,
+    option: Options = None,
+    first: First = None,
+    seed: Seed = 0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Also write JSON here.")] = None,
+) -> None:
+    """Print lengths, pace and ideal reuse. Example: hybridsim trace stats conversation.jsonl"""
+    with _bar("reading") as progress:
+        stream = open_trace(
+            file,
+            format_name or detect_format(file),
+            first=first,
+            options=_options(option),
+            seed=seed,
+            progress=progress,
+        )
+        found = trace_stats(stream)
+    if json_path is not None:
+        _write_json(json_path, found)
+    _print_stats(found)
+
+
+def _write_json(path: Path, found: TraceStats) -> None:
+    try:
+        path.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise UserError("--json", f"{str(path)!r} cannot be written ({error.strerror})") from None
+
+
+@trace_app.command()
+def convert(
+    file: File,
+    out: Annotated[Path, typer.Argument(help="File to write.")],
+    to: Annotated[str, typer.Option(help=f"One of {', '.join(WRITERS)}.")] = "segments",
+    format_name: FormatName = None,
+    option: Options = None,
+    first: First = None,
+    seed: Seed = 0,
+) -> None:
+    """Rewrite a trace. Example: hybridsim trace convert x.jsonl x.segments.jsonl --to segments"""
+    with _bar("converting") as progress:
+        stream = open_trace(
+            file,
+            format_name or detect_format(file),
+            first=first,
+            options=_options(option),
+            seed=seed,
+            progress=progress,
+        )
+        count = write_trace(stream, out, to)
+    typer.echo(f"{count} requests written to {out} as {to}")
+
+
+def _options(pairs: list[str] | None) -> dict[str, object]:
+    """`key=value` texts; dots in the key lead into mappings."""
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise UserError("--option", f"{pair!r}; allowed: key=value, such as jitter=true")
+        target = options
+        for part in key.split(".")[:-1]:
+            target = target.setdefault(part, {})
+        try:
+            target[key.split(".")[-1]] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError("--option", f"{pair!r}; allowed: a YAML value after =") from None
+    return options
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[OnProgress]:
+    """A progress bar over the bytes of the file, on stderr and only on a terminal."""
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_stats(found: TraceStats) -> None:
+    console = Console(width=100) if not Console().is_terminal else Console()
+    table = Table(title=f"{found.name} ({found.format})", show_header=False, title_justify="left")
+    for label, value in stats_rows(found):
+        table.add_row(label, value)
+    console.print(table)
+    for reason, count in found.dropped.items():
+        console.print(f"dropped: {count} x {reason}", highlight=False)
+    for sentence in found.assumptions:
+        console.print(f"assumed: {sentence}", highlight=False)
+
+
+def _command_of(name: str) -> Callable[..., None]:
+    """The command of one generator; its knobs become options, so that they are listed once."""
+    model = GENERATORS[name][0]
+
+    def command(**values: Any) -> None:
+        arrivals: dict[str, object] = {"process": values["arrivals"], "cv": values["cv"]}
+        if values["arrivals"] == "given" or values["times"] is not None:
+            arrivals["times_s"] = read_times(values["times"])
+        else:
+            arrivals["rate_per_s"] = values["rate_per_s"]
+        options = {"generator": name, **nested(model, values), "arrivals": arrivals}
+        stream = open_trace(None, "generate", options=options, seed=values["seed"])
+        count = write_trace(stream, values["out"], values["to"])
+        typer.echo(f"{count} requests written to {values['out']} as {values['to']}")
+
+    command.__doc__ = f"Write a {name} workload. Example: hybridsim trace generate {name} x.jsonl"
+    parameters = [*_GENERATE_PARAMETERS, *(_parameter(knob) for knob in knobs(model))]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(knob: Knob) -> inspect.Parameter:
+    return _argument(knob.name, knob.kind, knob.default, typer.Option(help=knob.help))
+
+
+def _argument(name: str, kind: Any, default: Any, about: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, about],
+    )
+
+
+_GENERATE_PARAMETERS = [
+    _argument("out", Path, inspect.Parameter.empty, typer.Argument(help="File to write.")),
+    _argument("to", str, "segments", typer.Option(help=f"One of {', '.join(WRITERS)}.")),
+    _argument("seed", int, 0, typer.Option(help="Seed of everything that is drawn.")),
+    _argument("arrivals", str, "poisson", typer.Option(help="poisson, gamma or given.")),
+    _argument("rate_per_s", float, 1.0, typer.Option(help="Mean arrivals a second.")),
+    _argument("cv", float, 1.0, typer.Option(help="Gamma: coefficient of variation of gaps.")),
+    _argument(
+        "times", Path | None, None, typer.Option(help="Given: file with a time in s a line.")
+    ),
+]
+
+for _name in GENERATORS:
+    generate_app.command(_name)(_command_of(_name))

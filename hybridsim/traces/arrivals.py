@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -119,3 +120,19 @@ def _relinked(request: Request, new_index: dict[int, int]) -> Request:
     if request.previous is None or new_index[request.previous] == request.previous:
         return request
     return replace(request, previous=new_index[request.previous])
+
+
+def read_times(path: Path | None) -> tuple[float, ...]:
+    """Arrival times in seconds, one a line, from a file; their order is checked when used."""
+    if path is None:
+        raise UserError("--times", "missing; allowed: a file with one time in seconds a line")
+    if not path.is_file():
+        raise UserError(str(path), "no such file; allowed: one time in seconds a line")
+    times = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+        if line.strip():
+            try:
+                times.append(float(line))
+            except ValueError:
+                raise UserError(f"{path}:{number}", f"{line!r}; allowed: seconds") from None
+    return tuple(times)

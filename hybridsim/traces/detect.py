@@ -1,5 +1,6 @@
 """Guesses a file's format from its name and first lines; used by the command line only."""
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,17 +47,19 @@ def _of_table(line: bytes) -> str | None:
 
 
 def _of_rows(path: Path, source: Source) -> str:
-    rows = [row.fields for row in islice(source.rows(), _LOOK_AT)]
+    rows = (row.fields for row in islice(source.rows(), _LOOK_AT))
+    first = next(rows)
     for mark, name in _MARKS.items():
-        if mark in rows[0]:
-            return "mooncake-sessions" if name == "mooncake" and _adds(rows) else name
-    found = ", ".join(list(rows[0])[:10]) or "none"
+        if mark in first:
+            is_dialect = name == "mooncake" and "session_id" in first and _adds(rows)
+            return "mooncake-sessions" if is_dialect else name
+    found = ", ".join(list(first)[:10]) or "none"
     raise UserError(
         "trace.format",
         f"{path} looks like no known format (fields: {found}); allowed: name the format",
     )
 
 
-def _adds(rows: list[dict[str, Any]]) -> bool:
+def _adds(rows: Iterator[dict[str, Any]]) -> bool:
     """Whether lines list increments, as in AIPerf's dialect."""
     return any("session_id" in row and "delay" in row for row in rows)
