@@ -1,6 +1,7 @@
 """Compare random traces: `python -m conformance.vllm --oracle DIR --seed 1 --cases 100`."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ def random_job(rng: np.random.Generator, version: str, num_requests: int) -> tup
     """A configuration and a trace that suits it."""
     config = random_config(rng, version)
     block = config["block_size"]
-    unit = config.get("prefix_match_unit", block)
+    unit = config.get("prefix_match_unit") or block
     shape = TraceShape(
         grids=(block, unit, config["max_num_batched_tokens"]),
         num_requests=num_requests,
@@ -82,6 +83,10 @@ def difference(
     return f"leaping: {found}" if found is not None else None
 
 
+def _differs(oracle: Oracle, config: Row, trace: list[Row]) -> bool:
+    return difference(oracle, config, trace) is not None
+
+
 def main(
     oracle: Annotated[Path, typer.Option(help="Folder made by setup_vllm.sh.")],
     version: str = "0.33.0",
@@ -97,7 +102,7 @@ def main(
         config, trace = random_job(rng, version, requests)
         found = difference(engine, config, trace, tally)
         if found is not None:
-            small = shrink(trace, lambda rows, c=config: difference(engine, c, rows) is not None)
+            small = shrink(trace, partial(_differs, engine, config))
             print(f"case {case}: {found}\nconfig: {config}")
             for row in small:
                 print({k: v if len(str(v)) < 300 else f"{len(v)} tokens" for k, v in row.items()})

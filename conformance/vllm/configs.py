@@ -32,6 +32,8 @@ def random_config(rng: Rng, version: str) -> Row:
         "max_num_batched_tokens": _budget(rng, block),
         "retention": _choice(rng, (0, 0, 0, None, block, 2 * block, 5 * block)),
     }
+    if config["mamba_mode"] == "none":
+        config["retention"] = 0
     if rng.random() < 0.4:
         config["prefix_match_unit"] = _choice(rng, (block // 2, block // 4, 8, block))
     if rng.random() < 0.3:
@@ -44,9 +46,9 @@ def random_config(rng: Rng, version: str) -> Row:
         config["watermark"] = float(_choice(rng, (0.02, 0.1)))
     if rng.random() < 0.1:
         config["long_prefill_token_threshold"] = int(rng.integers(block // 2, 4 * block))
+    config["max_num_seqs"] = min(int(_choice(rng, (2, 4, 16))), config["max_num_batched_tokens"])
     if rng.random() < 0.4:
         config["mode"] = "concurrent"
-        config["max_num_seqs"] = int(_choice(rng, (2, 4, 16)))
         if rng.random() < 0.2:
             config["sched_policy"] = "priority"
     config["num_blocks"] = _num_blocks(rng, config)

@@ -28,7 +28,8 @@ class Oracle:
     def answer(self, config: Row, trace: list[Row]) -> Row:
         """What the engine does with this job. Raises RuntimeError when the process is gone."""
         stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
+        assert stdin is not None
+        assert stdout is not None
         print(json.dumps({"config": config, "trace": trace}), file=stdin, flush=True)
         line = stdout.readline()
         if not line:

@@ -8,15 +8,17 @@ from zlib import crc32
 
 import numpy as np
 
-from hybridsim.engines.vllm.content import Content
+from hybridsim.engines.content import Content
 from hybridsim.engines.vllm.layout import Geometry, Layout, build_layout
-from hybridsim.engines.vllm.options import DTYPE_BYTES, VLLMOptions
+from hybridsim.engines.vllm.names import block_keys
+from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.engines.vllm.scheduler import Scheduler
 from hybridsim.engines.vllm.sequence import Sequence
 from hybridsim.request import Spans
 
 Row = dict[str, Any]
 
+_DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
 _OPTION_NAMES = {field.name for field in fields(VLLMOptions)}
 _SEQUENTIAL_LIMITS = (5, 20)
 _CONCURRENT_LIMITS = (20, 50)
@@ -38,11 +40,9 @@ def geometry_of(config: Row) -> Geometry:
     """The geometry of a model that the configuration spells out (shapes of one layer's state)."""
     model = config["model"]
     kv = (1 if model.get("mla") else 2) * model["kvh"] * model["hd"]
-    dtype = DTYPE_BYTES[config.get("kv_dtype", "bf16")]
-    state = sum(int(np.prod(shape)) * DTYPE_BYTES[kind] for shape, kind in model["state"])
-    return Geometry(
-        model["attn"], model["lin"], kv * dtype, state, is_mla=model.get("mla", False)
-    )
+    dtype = _DTYPE_BYTES[config.get("kv_dtype", "bf16")]
+    state = sum(int(np.prod(shape)) * _DTYPE_BYTES[kind] for shape, kind in model["state"])
+    return Geometry(model["attn"], model["lin"], kv * dtype, state, is_mla=model.get("mla", False))
 
 
 def token_spans(tokens: list[int]) -> Spans:
@@ -58,9 +58,7 @@ class Run:
         self.options = options_of(config, version)
         self.layout: Layout = build_layout(geometry_of(config), self.options)
         self.num_blocks = config.get("num_blocks") or self.layout.num_blocks(config["memory_bytes"])
-        self.scheduler = Scheduler(
-            self.layout, self.options, self.num_blocks, record_held=not leap
-        )
+        self.scheduler = Scheduler(self.layout, self.options, self.num_blocks, record_held=not leap)
         self.is_concurrent = config.get("mode", "sequential") != "sequential"
         self.trace, self.leap = trace, leap
         self.digests: list[int] = []
@@ -83,14 +81,14 @@ class Run:
     def _sequence(self, row: Row) -> Sequence:
         index = len(self.names)
         self.names.append(row["id"])
-        content = Content(token_spans(row["tokens"]), token_spans(row["output"]), index)
+        content = Content.of(token_spans(row["tokens"]), token_spans(row["output"]))
         lookahead = self.options.lookahead_tokens
         return Sequence(
             index=index,
             request_id=row["id"],
             num_prompt_tokens=len(row["tokens"]),
             num_output_tokens=len(row["output"]),
-            keys=content.block_keys(self.layout.unit, lookahead),
+            keys=block_keys(content, self.layout.unit, lookahead),
             unit=self.layout.unit,
             lookahead_tokens=lookahead,
         )
@@ -158,13 +156,14 @@ class Run:
     def _report(self, seq: Sequence, error: str | None) -> None:
         pool = self.scheduler.cache.pool
         cached = {str(g): len(blocks) for g, blocks in enumerate(pool.cached) if blocks}
+        evicted = [[e.block, e.group, e.num_tokens, self.names[e.owner]] for e in seq.evictions]
         row: Row = {
             "id": seq.request_id,
             "prompt": seq.num_prompt_tokens,
             "output": seq.num_output_tokens,
             "chunks": [list(chunk) for chunk in seq.chunks],
             "allocated": seq.num_allocated_blocks,
-            "evicted": [[e.block, e.group, e.num_tokens, self.names[e.owner]] for e in seq.evictions],
+            "evicted": evicted,
             "alloc_fail": seq.num_refusals,
             "preempted": seq.num_preemptions,
             "max_held": seq.held or None,

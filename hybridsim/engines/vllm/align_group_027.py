@@ -7,7 +7,7 @@ from hybridsim.engines.vllm.sequence import Sequence
 
 
 class AlignGroup027(AlignGroup):
-    """No exported states; a prompt's partial tail may be its last token; null gaps stop retiring."""
+    """No exported states; a tail may end at the last token; null gaps stop retiring."""
 
     def _limited(self, new: int, table: Table, copies: int, exports: int) -> int:
         """The exact number, even where fewer positions are missing."""

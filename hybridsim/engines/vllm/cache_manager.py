@@ -95,6 +95,13 @@ class CacheManager:
         """What the request could reuse now. Changes nothing."""
         return self.lookup.find(seq) if self.options.caching else NO_HIT
 
+    def owner_of(self, seq: Sequence, hit: Hit) -> int:
+        """Index of the request that first cached what the hit resumes from; -1 without a hit."""
+        if not hit.num_hit_tokens:
+            return -1
+        group = self.layout.num_attention_groups if self.layout.num_mamba_groups else 0
+        return self.pool.owner[group][seq.key_at(hit.num_hit_tokens)]
+
     def allocate(
         self,
         seq: Sequence,

@@ -152,7 +152,7 @@ def _unit(options: VLLMOptions, block: int, *, hybrid: bool) -> int:
     if options.caching and hybrid and retention and retention % block:
         raise UserError(
             "engine.retention",
-            f"{retention} is not a multiple of the block size; allowed: null, 0, multiples of {block}",
+            f"{retention} is not allowed; allowed: null, 0, multiples of the block size {block}",
         )
     if not options.caching or unit is None:
         return block

@@ -1,4 +1,7 @@
-"""Longest reusable prefix: attention from the left, then one state from the right. Changes nothing."""
+"""Longest reusable prefix: attention from the left, then one state from the right.
+
+It changes nothing.
+"""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
@@ -14,8 +17,8 @@ class Hit:
 
     blocks: one list a group, null where a state group needs no block. num_hit_tokens: where the
     request would resume. num_attention_tokens: what attention alone would allow, after the
-    drafter's drop; num_match_tokens: before it, whole blocks only. fork: num_attention_tokens when
-    the states fall short of it, else 0.
+    drafter's drop; num_match_tokens: before it. fork: num_attention_tokens when the states fall
+    short of it, else 0.
     """
 
     blocks: list[list[int]] = field(default_factory=list)
@@ -67,8 +70,7 @@ class Lookup:
             num_hit, states = self._state(seq, num_attention)
         kept = ceil_div(num_hit, self.block_size)
         blocks = [a[:kept] for a in attention] + states
-        whole = num_matched // self.block_size * self.block_size
-        return Hit(blocks, num_hit, num_attention, whole)
+        return Hit(blocks, num_hit, num_attention, num_matched)
 
     def _attention(self, seq: Sequence, reach: int) -> tuple[list[list[int]], int]:
         size, groups = self.block_size, self.attention_groups

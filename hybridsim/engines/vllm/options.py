@@ -8,7 +8,7 @@ from hybridsim.errors import UserError, unknown_name
 Version = Literal["0.33.0", "0.27.1"]
 VERSIONS: tuple[str, ...] = ("0.33.0", "0.27.1")
 MODES = {"0.33.0": ("align", "none"), "0.27.1": ("align", "none", "all")}
-DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
+DTYPES = ("bf16", "fp16", "fp32", "fp8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,12 @@ class VLLMOptions:
     eagle_group: the drafter's attention layers mark only the attention groups (else all groups).
     reserve_full_isl: admit a request only when its whole prompt fits now.
     shared_prefix_checkpoint: save a state at a fork inside a block (needs drafts and a unit).
+    kv_dtype, ssm_dtype: number formats of keys and values and of the recurrent state (None: the
+        model's own).
     num_blocks: pool size in blocks, the null block included; None takes it from the memory.
     check_startup: refuse a pool in which one request of max_model_len cannot run, as vLLM does.
+    abort_stuck: give a request up that can never be admitted; False leaves it at the queue's head,
+        where it blocks all that follow, as the engine does.
     junction: end a chunk where a sibling was seen to fork. False models builds before June 2026.
     """
 
@@ -60,10 +64,11 @@ class VLLMOptions:
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     sched_policy: str = "fcfs"
-    kv_dtype: str = "bf16"
+    kv_dtype: str | None = None
     ssm_dtype: str | None = None
     num_blocks: int | None = None
     check_startup: bool = False
+    abort_stuck: bool = False
     junction: bool = True
 
     def __post_init__(self) -> None:
@@ -76,8 +81,8 @@ class VLLMOptions:
             raise unknown_name("engine.sched_policy", self.sched_policy, ["fcfs", "priority"])
         for key in ("kv_dtype", "ssm_dtype"):
             value = getattr(self, key)
-            if value not in DTYPE_BYTES and not (key == "ssm_dtype" and value is None):
-                raise unknown_name(f"engine.{key}", value, list(DTYPE_BYTES))
+            if value is not None and value not in DTYPES:
+                raise unknown_name(f"engine.{key}", value, list(DTYPES))
         self._check_numbers()
         self._check_combinations()
 
@@ -106,6 +111,12 @@ class VLLMOptions:
             raise UserError("engine.eagle_drop", "0.27.1 always drops with drafts; allowed: true")
         if self.num_blocks is not None and self.num_blocks < 2:
             raise UserError("engine.num_blocks", f"{self.num_blocks} is not allowed; allowed: >= 2")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise UserError(
+                "engine.max_num_batched_tokens",
+                f"{self.max_num_batched_tokens} is less than max_num_seqs = {self.max_num_seqs}; "
+                "allowed: at least that",
+            )
         if self.eagle_drop and self.hash_lookahead:
             raise UserError("engine.eagle_drop", "lookahead hashes need no drop; set one of them")
 

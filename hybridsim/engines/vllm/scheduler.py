@@ -59,6 +59,11 @@ class Scheduler:
         self.waiting.add(seq)
         self.is_quiet = False
 
+    def abort(self, seq: Sequence) -> None:
+        """Give a waiting request up."""
+        self.waiting.remove(seq)
+        self.cache.release(seq)
+
     @property
     def has_work(self) -> bool:
         return bool(self.running or self.waiting)
@@ -163,7 +168,7 @@ class Scheduler:
         return done
 
     def _preempt(self, step: Step, position: int) -> tuple[Sequence, int]:
-        """Put the last running request (by priority: the least urgent) back to the queue's front."""
+        """Send the last running request (by priority: the least urgent) back to the queue."""
         if self.options.sched_policy == "priority":
             victim = max(self.running, key=lambda s: (s.priority, s.index))
             place = self.running.index(victim)
@@ -199,6 +204,7 @@ class Scheduler:
             if num_new == 0:
                 skipped.append(self.waiting.pop())
                 continue
+            owner = self.cache.owner_of(seq, hit)
             if not self._allocate(seq, num_new, hit):
                 self._refused = seq
                 break
@@ -206,7 +212,10 @@ class Scheduler:
             self.running.append(seq)
             seq.is_running = True
             seq.num_computed_tokens = hit.num_hit_tokens
-            seq.num_match_tokens = hit.num_match_tokens
+            if not seq.chunks:
+                seq.hit_owner = owner
+                seq.num_match_tokens = hit.num_match_tokens
+                seq.num_dropped_tokens = hit.num_match_tokens - hit.num_attention_tokens
             step.num_new_tokens[seq] = num_new
             step.budget -= num_new
             if drafts:

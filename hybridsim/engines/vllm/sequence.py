@@ -10,12 +10,13 @@ from hybridsim.engines.vllm.block_pool import Eviction
 class Sequence:
     """A request's progress.
 
-    keys: content name of every `unit` tokens of prompt and output (see `content`), of which those
+    keys: content name of every `unit` tokens of prompt and output (see `names`), of which those
     with `lookahead_tokens` more tokens present exist by now.
     num_tokens: prompt and generated tokens so far; num_computed_tokens: those with KV.
     junction: where a sibling's attention blocks end although its state does not reach there; 0 if
     nowhere. From `chunks` on, the fields only report: (start, length) of every prefill chunk,
-    blocks allocated, evictions caused, checkpoint positions saved.
+    blocks allocated, evictions caused, checkpoint positions saved, what the first lookup found,
+    `index` of the request that had saved the state it hit (-1: none).
     """
 
     index: int
@@ -40,6 +41,8 @@ class Sequence:
     evictions: list[Eviction] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
     num_match_tokens: int = 0
+    num_dropped_tokens: int = 0
+    hit_owner: int = -1
     held: list[int] = field(default_factory=list)
     finished_step: int = -1
 

@@ -52,6 +52,10 @@ class WaitingQueue:
         """Remove and return the head."""
         return self._queue.popleft()
 
+    def remove(self, seq: Sequence) -> None:
+        """Take one request out, wherever it stands."""
+        self._queue.remove(seq)
+
     def add(self, seq: Sequence, *, first: bool = False) -> None:
         """Insert at the end, at the front, or by priority and arrival."""
         if self.by_priority:
