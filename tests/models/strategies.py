@@ -6,10 +6,11 @@ from hybridsim.models import AttentionSpec, LatentSpec, LayerSpec, MlpSpec, Mode
 from hybridsim.models.recurrent import recurrent
 
 widths = st.sampled_from([4, 8, 16, 32])
+any_window = st.none() | st.integers(1, 50)
 
 
 @st.composite
-def attentions(draw, windows=st.none() | st.integers(1, 50)):
+def attentions(draw, windows=any_window):
     latent = draw(st.none() | st.builds(
         LatentSpec, widths, widths, widths, widths, st.none() | widths
     ))  # fmt: skip

@@ -66,7 +66,10 @@ def test_17_every_published_boot_line(cases):
     for row in cases["case_17"]["expected"]["rows"]:
         spec = _configured(row["config"])
         (attention,), (state,) = set(spec.attention_layers), set(spec.recurrent_layers)
-        kv_bytes, state_bytes = attention.kv_bytes_per_token(spec.dtypes), state.state_bytes(spec.dtypes)
+        kv_bytes, state_bytes = (
+            attention.kv_bytes_per_token(spec.dtypes),
+            state.state_bytes(spec.dtypes),
+        )
         assert state_bytes == row["state_bytes"], row["config"]
         assert kv_bytes == row["kv_bytes_per_token"], row["config"]
         unit = row["kernel_block"]

@@ -53,7 +53,10 @@ def test_bytes_of_a_layer(name):
     kv_bytes, state_bytes, state_dtype, num_recurrent, num_attention = LAYOUTS[name]
     spec = get_model(name).with_dtypes(state=state_dtype)
     assert layout(spec) == (kv_bytes, state_bytes)
-    assert (len(spec.recurrent_layers), len(spec.attention_layers)) == (num_recurrent, num_attention)
+    assert (len(spec.recurrent_layers), len(spec.attention_layers)) == (
+        num_recurrent,
+        num_attention,
+    )
     assert len(set(spec.recurrent_layers)) == len(set(spec.attention_layers)) == 1
     assert spec.state_bytes == num_recurrent * state_bytes
     assert spec.kv_bytes_per_token == num_attention * kv_bytes

@@ -1,0 +1,82 @@
+"""From a GPU value to a cost model, and what is said of wrong ones."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridsim.cost import GPUS, InfiniteCost, PrefillChunk, RooflineCost, get_cost_model
+from hybridsim.errors import UserError
+from hybridsim.models import get_model
+
+MODEL = get_model("qwen3.5-0.8b")
+CHUNK = [PrefillChunk(1000, 500)]
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_gpu_prices_a_step(name):
+    gpu = GPUS[name]
+    cost = get_cost_model(name, MODEL)
+    assert isinstance(cost, RooflineCost)
+    assert cost.gpu is gpu
+    assert cost.step_s(CHUNK, 3, 3000) > 0
+    assert len(gpu.source) > 5
+    # From the H20, cut to 37 operations a byte, to the L40S: a slip of a factor would show.
+    assert 30 < gpu.flops_per_s / gpu.hbm_bytes_per_s < 600
+
+
+@given(st.integers(0, 10**9), st.integers(0, 1000), st.integers(0, 10**9))
+def test_infinite_speed_takes_no_time(num_steps, num_decodes, context):
+    cost = get_cost_model("infinite", MODEL, tp=8)
+    assert isinstance(cost, InfiniteCost)
+    assert cost.step_s(CHUNK, num_decodes, context, 10**12) == 0
+    assert cost.decode_steps_s(num_steps, num_decodes, context) == 0
+
+
+def test_ranks_are_made_of_the_whole_model():
+    cost = get_cost_model("h200", MODEL, tp=2)
+    assert isinstance(cost, RooflineCost)
+    assert cost.model == MODEL.for_rank(2)
+
+
+def test_a_known_gpu_changed_and_an_unknown_one_described():
+    known = get_cost_model({"name": "h100", "efficiency": {"memory": 0.9}}, MODEL)
+    assert isinstance(known, RooflineCost)
+    assert (known.gpu, known.efficiency.memory) == (GPUS["h100"], 0.9)
+    # YAML reads 1e15 as a text
+    custom = get_cost_model(
+        {"flops_per_s": "1e15", "hbm_bytes_per_s": 2e12, "memory": "96GiB"}, MODEL
+    )
+    assert isinstance(custom, RooflineCost)
+    assert (custom.gpu.name, custom.gpu.flops_per_s) == ("custom", 1e15)
+    assert custom.gpu.memory_bytes == 96 * 2**30
+    assert isinstance(get_cost_model({"name": "h200", "cost": "infinite"}, MODEL), InfiniteCost)
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "says"),
+    [
+        ("h2000", "gpu", "did you mean 'h200'"),
+        (None, "gpu", "unknown name None"),
+        (200, "gpu", "unknown name 200"),
+        ({"name": "h2000"}, "gpu", "did you mean 'h200'"),
+        ({"name": "h200", "speed": 2}, "gpu.speed", "unknown name 'speed'; allowed: name"),
+        ({"name": "h200", "cost": "measure"}, "gpu.cost", "allowed: roofline"),
+        ({"flops_per_s": 1e15}, "gpu.hbm_bytes_per_s", "missing"),
+        ({}, "gpu.flops_per_s", "missing"),
+        ({"name": "h200", "flops_per_s": -1}, "gpu.flops_per_s", "greater than 0"),
+        ({"name": "h200", "flops_per_s": "fast"}, "gpu.flops_per_s", "'fast'"),
+        ({"name": "h200", "memory": "much"}, "gpu.memory", "'much' is not a size"),
+        ({"name": "h200", "efficiency": {"memory": 1.2}}, "gpu.efficiency.memory", "1.2"),
+        ({"name": "h200", "efficiency": {"matmul": 0}}, "gpu.efficiency.matmul", "greater than 0"),
+        ({"name": "h200", "efficiency": {"x": 1}}, "gpu.efficiency.x", "allowed: matmul"),
+    ],
+)
+def test_gpus_that_are_refused(value, place, says):
+    with pytest.raises(UserError, match=says) as caught:
+        get_cost_model(value, MODEL)
+    assert caught.value.place == place
+
+
+def test_a_model_that_cannot_be_cut_is_refused():
+    with pytest.raises(UserError, match="does not divide"):
+        get_cost_model("h200", MODEL, tp=3)
