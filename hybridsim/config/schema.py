@@ -178,6 +178,9 @@ class SchedulerConfig(_Strict):
     chunked_prefill: StrictBool = _key(
         True, "true, false", "cut a prompt that exceeds the step's budget into chunks"
     )
+    order: Literal["fcfs", "priority"] = _key(
+        "fcfs", "fcfs, priority", "who waits first in line: by arrival, or by the trace's priority"
+    )
 
 
 class ArrivalsConfig(_Strict):

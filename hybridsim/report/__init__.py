@@ -1,0 +1,1 @@
+"""Figures and the report of a result folder."""

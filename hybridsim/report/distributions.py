@@ -1,0 +1,111 @@
+"""Figures from the rows of single runs: distributions over requests, time series over steps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from hybridsim.config import PlotConfig
+from hybridsim.errors import UserError
+from hybridsim.report.curves import lines, split
+from hybridsim.report.figure import Axis, Figure, Panel, Scale, Series, Style
+from hybridsim.report.tables import Results
+from hybridsim.report.units import quantity
+
+_MAX_POINTS = 400
+REQUEST_TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+STEP_COLUMNS = (
+    "num_running", "num_waiting", "num_prefill_tokens", "num_decode_tokens", "kv_bytes",
+    "state_bytes",
+)  # fmt: skip
+_PER_SECOND = {
+    "num_prefill_tokens": "Prefill tokens per second",
+    "num_decode_tokens": "Decode tokens per second",
+}
+
+
+def cdf(results: Results, plot: PlotConfig) -> Figure:
+    """Share of requests at or below a time, for each value of the line key."""
+    columns = plot.y or ("ttft_s",)
+    _check(columns, REQUEST_TIMES, results)
+    panels = []
+    for column in columns:
+        for title, rows in split(results, [plot.line]):
+            series = [
+                _cdf_series(label or "all requests", _values(results, chosen, column), color)
+                for color, label, chosen in lines(rows, plot.line, results.summary)
+            ]
+            x = Axis(f"{quantity(column).axis_label}, log scale", Scale.LOG)
+            y = Axis("Requests at or below (%)", range=(0.0, 100.0))
+            panels.append(Panel(title, x, y, series))
+    by = f" by {plot.line}" if plot.line else ""
+    title = f"{' and '.join(quantity(column).label for column in columns)}{by}"
+    name = "-".join(["cdf", *columns, *(["by", plot.line] if plot.line else [])])
+    return Figure(name, title, panels, plot.line or "", "Refused requests are left out.")
+
+
+def steps(results: Results, plot: PlotConfig) -> Figure:
+    """What the server did over time: one panel a column and a choice of the undrawn keys."""
+    columns = plot.y or STEP_COLUMNS
+    _check(columns, STEP_COLUMNS, results)
+    panels = []
+    for title, rows in split(results, [plot.line]):
+        chosen = list(lines(rows, plot.line, results.summary))
+        tables = {run: results.steps(run) for _, _, part in chosen for run in part["run"]}
+        for column in columns:
+            series = [
+                _time_series(label or column, tables[run], column, color)
+                for color, label, part in chosen
+                for run in part["run"]
+            ]
+            y = Axis(_PER_SECOND.get(column) or quantity(column).axis_label)
+            panels.append(Panel(title, Axis("Time since the first arrival (s)"), y, series))
+    by = f" by {plot.line}" if plot.line else ""
+    name = "-".join(["steps", *plot.y, *(["by", plot.line] if plot.line else [])])
+    note = "Means over equal stretches of time, idle time included."
+    return Figure(name, f"The server over time{by}", panels, plot.line or "", note)
+
+
+def _values(results: Results, rows: pd.DataFrame, column: str) -> np.ndarray:
+    parts = [results.requests(run)[column].dropna().to_numpy(float) for run in rows["run"]]
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0)
+
+
+def _cdf_series(label: str, values: np.ndarray, color: int) -> Series:
+    """At most _MAX_POINTS points of the empirical distribution, both ends kept.
+
+    Times of zero cannot stand on a log axis; they are drawn at the smallest time above it.
+    """
+    if not len(values):
+        return Series(label, [], [], color, Style.STEP)
+    positive = values[values > 0]
+    floor = float(positive[0]) if len(positive) else 1e-9
+    picked = np.unique(np.linspace(0, len(values) - 1, _MAX_POINTS).astype(int))
+    shares = (picked + 1) * 100.0 / len(values)
+    return Series(
+        label, np.maximum(values[picked], floor).tolist(), shares.tolist(), color, Style.STEP
+    )
+
+
+def _time_series(label: str, table: pd.DataFrame, column: str, color: int) -> Series:
+    """Time-weighted means of a column in equal bins; work divided by time for tokens."""
+    starts_s = table["start_s"].to_numpy(float)
+    ends_s = starts_s + table["duration_s"].to_numpy(float)
+    first_s, last_s = float(starts_s[0]), float(ends_s[-1])
+    edges = np.linspace(first_s, last_s, 201)
+    values = table[column].to_numpy(float)
+    amounts = values if column in _PER_SECOND else values * (ends_s - starts_s)
+    # The running sum at any time, straight within a step and level between steps.
+    knots = np.column_stack([starts_s, ends_s]).ravel()
+    sums = np.column_stack([np.cumsum(amounts) - amounts, np.cumsum(amounts)]).ravel()
+    means = np.diff(np.interp(edges, knots, sums)) / np.diff(edges)
+    factor = quantity(column).factor
+    return Series(label, edges[:-1].tolist(), (means * factor).tolist(), color, Style.STEP)
+
+
+def _check(columns: Sequence[str], allowed: Sequence[str], results: Results) -> None:
+    if not results.is_timed:
+        raise UserError("plots", "cdf and steps need times; allowed: mode: timed")
+    for column in columns:
+        if column not in allowed:
+            raise UserError("plots", f"{column!r} is not allowed; allowed: {', '.join(allowed)}")

@@ -1,0 +1,85 @@
+"""A figure as data: panels, series and axes. It knows no drawing library and no experiment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Scale(StrEnum):
+    """How an axis is divided."""
+
+    LINEAR = "linear"
+    LOG = "log"
+    LOG2 = "log2"
+
+
+class Style(StrEnum):
+    """What a series is drawn as."""
+
+    LINE = "line"  # joined points, marked where there are few
+    FAINT = "faint"  # the same in the background: match behind hit
+    STEP = "step"  # a distribution function or a time series
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """`ticks` maps positions to labels; None leaves the ticks to the drawing library."""
+
+    label: str
+    scale: Scale = Scale.LINEAR
+    ticks: dict[float, str] | None = None
+    range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one colour. `color` counts the values of the figure's line key from 0."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    color: int
+    style: Style = Style.LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A dashed horizontal line over the whole panel, such as the ceiling."""
+
+    label: str
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: list[Series]
+    levels: list[Level] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`name` is the file's stem, `legend_title` the key whose values are the colours.
+
+    `note`: what a reader must know to believe the figure; shown below it.
+    """
+
+    name: str
+    title: str
+    panels: list[Panel]
+    legend_title: str = ""
+    note: str = ""
+
+
+# Okabe and Ito's palette, told apart by people with any common colour blindness; without its
+# yellow, which is lost on white. Beyond it the markers and dashes go on to differ.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+PLOTLY_MARKERS = (
+    "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x",
+    "triangle-left", "triangle-right",
+)  # fmt: skip

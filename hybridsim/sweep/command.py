@@ -1,0 +1,94 @@
+"""What `hybridsim run` and `hybridsim report` do, from a file to an exit code."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from hybridsim.build import check_run
+from hybridsim.config import Experiment, load_experiment
+from hybridsim.report.draw import draw_report
+from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
+from hybridsim.units import format_bytes
+
+EXIT_FAILED_RUNS = 1
+EXIT_INTERRUPTED = 130  # what shells report for Ctrl-C
+
+
+def run(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    out_dir: Path | None = None,
+    num_jobs: int = 1,
+    executor_name: str = "local",
+    resume: bool = False,
+    dry_run: bool = False,
+    console: Console | None = None,
+) -> int:
+    """The exit code: 0, 1 when runs failed, 130 when interrupted. UserError for bad input."""
+    console = console or Console(stderr=True)
+    experiment = load_experiment(path, overrides)
+    executor = make_executor(executor_name, num_jobs)
+    out_dir = out_dir if out_dir is not None else Path("results") / experiment.name
+    if dry_run:
+        check_experiment(experiment)
+        # never cut a cell to the width of a terminal that is none
+        Console(width=None if console.is_terminal else 200).print(_runs_table(experiment))
+        return 0
+    try:
+        outcome = run_experiment(experiment, out_dir, executor, console, resume=resume)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; finished runs are in {out_dir}; go on with --resume")
+        return EXIT_INTERRUPTED
+    if outcome.finished or outcome.skipped:
+        draw_report(out_dir)
+    _tell(outcome, out_dir, console)
+    return EXIT_FAILED_RUNS if outcome.failures else 0
+
+
+def report(folder: Path) -> None:
+    """Draw figures and report anew."""
+    console = Console(stderr=True)
+    for path in draw_report(folder):
+        console.print(f"wrote {path}", markup=False, highlight=False)
+
+
+def _tell(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
+    skipped = f", {len(outcome.skipped)} were finished before" if outcome.skipped else ""
+    console.print(
+        f"{len(outcome.finished)} runs done{skipped}, {len(outcome.failures)} failed", markup=False
+    )
+    if outcome.failures:
+        console.print(f"configs and tracebacks of the failed runs: {out_dir / 'failed'}")
+    if outcome.finished or outcome.skipped:
+        console.print(f"summary: {out_dir / 'summary.csv'}", markup=False, highlight=False)
+        console.print(f"report:  {out_dir / 'report.html'}", markup=False, highlight=False)
+
+
+def _runs_table(experiment: Experiment) -> Table:
+    """Runs and the sizes of their caches."""
+    table = Table(title=f"{experiment.name}: {len(experiment.runs)} runs")
+    for heading in ("run", *experiment.axes, "memory", "KV tokens", "state slots"):
+        table.add_column(heading, no_wrap=True)
+    for run in experiment.runs:
+        capacity = check_run(run.config).capacity
+        swept = [str(value) for value in run.swept.values()]
+        total = "unlimited"
+        if capacity.total_bytes is not None:
+            total = format_bytes(capacity.total_bytes)
+        table.add_row(
+            run.run_id,
+            *swept,
+            total,
+            _count(capacity.kv_tokens, capacity.total_bytes),
+            _count(capacity.state_slots, capacity.total_bytes),
+        )
+    return table
+
+
+def _count(number: int | None, total_bytes: int | None) -> str:
+    if number is not None:
+        return f"{number:,}"
+    return "unlimited" if total_bytes is None else "-"

@@ -1,0 +1,178 @@
+"""One run: fresh objects, the requests through them, and the facts to stand beside the numbers."""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from hybridsim import __version__, metrics
+from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
+from hybridsim.config import Run, RunConfig
+from hybridsim.errors import UserError
+from hybridsim.records import RequestRecord, StepRecord
+from hybridsim.request import Trace
+from hybridsim.sim.engine import simulate
+from hybridsim.sim.replay import replay
+from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
+from hybridsim.sweep.store import RunResult, file_bytes
+
+# The trie of a trace costs about as much as its parse; like the parse it is done once a process.
+_IDEALS: dict[tuple[int, bool, bool], np.ndarray] = {}
+_HIT_METRICS = ("token_hit_rate", "token_match_rate", "request_hit_rate")
+
+
+def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
+    """Do one run. `on_progress` gets the number of requests done since it was last called.
+
+    Raises AssertionError when a law of the cache is broken; nothing is written here.
+    """
+    started_s = time.perf_counter()
+    config = run.config
+    built = check_run(config)
+    trace = load_trace(config)
+    ideal = ideals(config, built)
+    records, steps = _drive(config, built, trace, ideal, _Batched(on_progress))
+    _check_records(records)
+    meta = _meta(run, built, trace, time.perf_counter() - started_s)
+    meta["num_requests"] = len(records)
+    meta["metrics"], meta["refused"] = _metrics(config, built, trace, ideal, records, steps or ())
+    return RunResult(records, steps, meta)
+
+
+def ideals(config: RunConfig, built: Built) -> np.ndarray:
+    """What an infinite cache with this engine's rules would hit of each request, in tokens."""
+    trace = load_trace(config)
+    key = (id(trace), built.keeps_outputs, built.caps_last_token)
+    if key not in _IDEALS:
+        _IDEALS[key] = ideal_hit_tokens(
+            trace.requests,
+            keeps_outputs=built.keeps_outputs,
+            caps_last_token=built.caps_last_token,
+        )
+    return _IDEALS[key]
+
+
+class _Batched:
+    """Passes progress on ten times a second at most, as increments."""
+
+    def __init__(self, on_progress: Callable[[int], None]) -> None:
+        self._on_progress = on_progress
+        self._told, self._next_s = 0, 0.0
+
+    def __call__(self, num_done: int, _total: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._on_progress(num_done - self._told)
+            self._told, self._next_s = num_done, now_s + 0.1
+
+
+def _drive(
+    config: RunConfig, built: Built, trace: Trace, ideal: np.ndarray, on_progress: _Batched
+) -> tuple[Sequence[RequestRecord], Sequence[StepRecord] | None]:
+    if config.mode == "replay":
+        return replay(trace.requests, built.cache, ideal.tolist(), on_progress), None
+    result = simulate(
+        trace.requests,
+        built.cache,
+        build_cost(config),
+        build_scheduler(config),
+        arrivals=config.arrivals.mode,
+        rate_scale=config.arrivals.rate_scale,
+        on_progress=on_progress,
+    )
+    return result.records, result.steps
+
+
+def _check_records(records: Sequence[RequestRecord]) -> None:
+    for record in records:
+        if not 0 <= record.num_hit_tokens <= record.num_match_tokens <= record.num_prompt_tokens:
+            raise AssertionError(f"law broken: hit <= match <= prompt in {record}")
+
+
+def _metrics(
+    config: RunConfig,
+    built: Built,
+    trace: Trace,
+    ideal: np.ndarray,
+    records: Sequence[RequestRecord],
+    steps: Sequence[StepRecord],
+) -> tuple[dict[str, Any], list[str]]:
+    """The summary's numbers, and sentences about those that are refused."""
+    values: dict[str, Any] = dict(metrics.summarise(records, steps, warmup=config.trace.warmup))
+    usage = built.cache.usage()
+    values |= {"peak_kv_bytes": usage.peak_kv_bytes, "peak_state_bytes": usage.peak_state_bytes}
+    num_warmup = len(records) - int(values["num_requests"])
+    values["ceiling_token_hit_rate"] = ceiling_token_hit_rate(trace.requests, ideal, num_warmup)
+    refused = []
+    if not trace.has_content:
+        for name in (*_HIT_METRICS, "ceiling_token_hit_rate"):
+            values[name] = None
+        refused.append("hit rates: the trace says how long prompts are, not what is in them")
+    missing = [name for name, value in values.items() if value is None or not isfinite(value)]
+    refused += [f"{name}: no request to take it from" for name in missing if trace.has_content]
+    return {k: None if k in missing else v for k, v in values.items()}, refused
+
+
+def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]:
+    config, capacity = run.config, built.capacity
+    return {
+        "run": run.run_id,
+        "versions": {
+            "hybridsim": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+        "seed": config.seed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "wall_s": round(wall_s, 3),
+        "trace": {
+            "name": trace.name,
+            "format": trace.format,
+            "file_bytes": file_bytes(config.trace.path),
+            "num_requests": len(trace.requests),
+            "dropped": trace.dropped,
+        },
+        "num_warmup_requests": int(len(trace.requests) * config.trace.warmup),
+        "assumptions": [*trace.assumptions, *capacity.notes, *_assumptions(config, built)],
+        "capacity": {
+            "total_bytes": capacity.total_bytes,
+            "kv_tokens": capacity.kv_tokens,
+            "state_slots": capacity.state_slots,
+            "kv_bytes_per_token": built.model.kv_bytes_per_token,
+            "state_bytes": built.model.state_bytes,
+        },
+        "laws_checked": [
+            "every byte, slot and lock of the cache has one owner, and they add up",
+            "hit <= match <= prompt tokens, for every request",
+        ],
+    }
+
+
+def _assumptions(config: RunConfig, built: Built) -> list[str]:
+    notes = []
+    if built.caps_last_token:
+        notes.append("at least one prompt token is computed, so a hit is at most n - 1 tokens")
+    if built.keeps_outputs:
+        notes.append("generated tokens are cached where the trace tells their content")
+    if config.mode == "replay":
+        notes.append("replay: each request ends before the next one starts; there is no clock")
+    elif config.arrivals.mode != "recorded":
+        notes.append(
+            "the ceiling takes requests in the order of the trace, "
+            f"though arrivals.mode {config.arrivals.mode} may send them in another"
+        )
+    return notes
+
+
+def require_content(config: RunConfig, trace: Trace) -> None:
+    """Replay answers with hit rates only, so it needs to know what is in the prompts."""
+    if config.mode == "replay" and not trace.has_content:
+        raise UserError(
+            "trace.format",
+            f"{config.trace.format!r} tells how long prompts are, not what is in them, so no hit "
+            "rate can be computed; allowed: mode: timed, or a trace with content",
+        )

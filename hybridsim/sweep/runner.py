@@ -1,0 +1,140 @@
+"""A whole experiment: what is left to do, who does it, and the tables at the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from hybridsim.build import build_cache, check_run, load_trace
+from hybridsim.config import Experiment, Run
+from hybridsim.errors import UserError
+from hybridsim.sweep.events import Event, Executor, Failed, Finished
+from hybridsim.sweep.execute import execute, ideals, require_content
+from hybridsim.sweep.local import run_processes, run_serial
+from hybridsim.sweep.on_ray import import_ray, run_ray
+from hybridsim.sweep.progress import SweepProgress
+from hybridsim.sweep.store import (
+    forget_failure,
+    is_finished,
+    remove_leftovers,
+    write_experiment,
+    write_failure,
+    write_run,
+)
+from hybridsim.sweep.summary import write_summary
+
+
+@dataclass(slots=True)
+class SweepOutcome:
+    """Runs by how they ended. `skipped` were finished before (--resume)."""
+
+    finished: list[Run] = field(default_factory=list)
+    skipped: list[Run] = field(default_factory=list)
+    failures: list[tuple[Run, Failed]] = field(default_factory=list)
+
+
+def make_executor(name: str, num_jobs: int) -> Executor:
+    """`local` or `ray`; UserError for a name or number that is none."""
+    if num_jobs < 1:
+        raise UserError("--jobs", f"{num_jobs} is not allowed; allowed: an integer >= 1")
+    if name == "ray":
+        import_ray()
+        return run_ray
+    if name != "local":
+        raise UserError("--executor", f"{name!r} is not allowed; allowed: local, ray")
+    return run_serial if num_jobs == 1 else partial(run_processes, num_jobs=num_jobs)
+
+
+def check_experiment(experiment: Experiment) -> None:
+    """Build every run's objects without its trace, so that a bad name or size shows now.
+
+    Raises the UserError at the file and line that gave the value.
+    """
+    for run in experiment.runs:
+        try:
+            check_run(run.config)
+        except UserError as error:
+            raise experiment.relocate(error, run) from None
+
+
+def read_traces(experiment: Experiment) -> dict[str, int]:
+    """Parse each trace once, before anything is written; number of requests of each run by id."""
+    sizes = {}
+    for run in experiment.runs:
+        try:
+            trace = load_trace(run.config)
+            require_content(run.config, trace)
+            # also what workers would otherwise compute once each
+            ideals(run.config, build_cache(run.config))
+            sizes[run.run_id] = len(trace.requests)
+        except UserError as error:
+            raise experiment.relocate(error, run) from None
+    return sizes
+
+
+def run_experiment(
+    experiment: Experiment,
+    out_dir: Path,
+    executor: Executor,
+    console: Console,
+    *,
+    resume: bool = False,
+) -> SweepOutcome:
+    """Do all runs, write each as it finishes, then the summary of those that are whole.
+
+    A failing run is told and written down under `failed/`; the others go on. Ctrl-C stops the
+    runs in flight and passes through.
+    """
+    check_experiment(experiment)
+    sizes = read_traces(experiment)
+    _make_folder(out_dir)
+    remove_leftovers(out_dir)
+    write_experiment(out_dir, experiment)
+    outcome = SweepOutcome()
+    if resume:
+        outcome.skipped = [run for run in experiment.runs if is_finished(out_dir, run)]
+    todo = [run for run in experiment.runs if run not in outcome.skipped]
+    progress = SweepProgress(
+        {index: sizes[run.run_id] for index, run in enumerate(todo)},
+        {index: run.label() for index, run in enumerate(todo)},
+        console,
+    )
+    with progress:
+        on_event = partial(_note, outcome, todo, out_dir, progress.show)
+        executor(partial(_work, todo, out_dir), range(len(todo)), on_event)
+    whole = {run.run_id for run in (*outcome.finished, *outcome.skipped)}
+    write_summary(out_dir, experiment, whole)
+    return outcome
+
+
+def _work(todo: list[Run], out_dir: Path, index: int, on_progress: Callable[[int], None]) -> None:
+    run = todo[index]
+    write_run(out_dir, run, execute(run, on_progress))
+
+
+def _note(
+    outcome: SweepOutcome,
+    todo: list[Run],
+    out_dir: Path,
+    show: Callable[[Event], None],
+    event: Event,
+) -> None:
+    run = todo[event.index]
+    if isinstance(event, Finished):
+        outcome.finished.append(run)
+        forget_failure(out_dir, run)
+    elif isinstance(event, Failed):
+        outcome.failures.append((run, event))
+        write_failure(out_dir, run, event.reason, event.traceback)
+    show(event)
+
+
+def _make_folder(out_dir: Path) -> None:
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError("--out", f"{str(out_dir)!r} is not a folder; allowed: a folder") from None
+    except OSError as error:
+        raise UserError("--out", f"{str(out_dir)!r} cannot be made: {error.strerror}") from None

@@ -1,0 +1,169 @@
+"""The result folder: one finished run is one folder that appears whole or not at all.
+
+It knows file names and formats. It does not know how a run is made.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from hybridsim import __version__
+from hybridsim.config import Experiment, Run, expand, read_source
+from hybridsim.errors import UserError
+from hybridsim.records import RequestRecord, StepRecord
+
+TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one run leaves behind. `steps` is None in replay mode."""
+
+    records: Sequence[RequestRecord]
+    steps: Sequence[StepRecord] | None
+    meta: dict[str, Any]
+
+
+def run_dir(out_dir: Path, run: Run) -> Path:
+    return out_dir / "runs" / run.run_id
+
+
+def write_run(out_dir: Path, run: Run, result: RunResult) -> None:
+    """Write a run's folder beside its place, then move it there in one step."""
+    target = run_dir(out_dir, run)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".tmp-{run.run_id}@{socket.gethostname()}@{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        _write_files(temporary, run, result)
+        _move_into_place(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_files(folder: Path, run: Run, result: RunResult) -> None:
+    left_out = TIMED_COLUMNS if result.steps is None else ()
+    (folder / "config.yaml").write_text(run.to_yaml(), encoding="utf-8")
+    pq.write_table(table_of(RequestRecord, result.records, left_out), folder / "requests.parquet")
+    if result.steps is not None:
+        pq.write_table(table_of(StepRecord, result.steps), folder / "steps.parquet")
+    write_json(folder / "meta.json", result.meta)
+
+
+def _move_into_place(temporary: Path, target: Path) -> None:
+    old = temporary.with_name(f"{temporary.name}-old")
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(old)
+    # Killed between the two renames the run is missing, and --resume makes it anew.
+    temporary.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+_ARROW_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+
+
+def table_of(kind: type, rows: Iterable[Any], left_out: Sequence[str] = ()) -> pa.Table:
+    """A table with one column a dataclass field, in the order of the fields."""
+    rows = list(rows)
+    columns = {}
+    for field in fields(kind):
+        if field.name not in left_out:
+            arrow = next(_ARROW_TYPES[t] for t in _ARROW_TYPES if field.type in (t, t | None))
+            columns[field.name] = pa.array([getattr(row, field.name) for row in rows], type=arrow)
+    return pa.table(columns)
+
+
+def write_json(path: Path, data: Any) -> None:
+    path.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file has its old content or the new one, at any time."""
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def write_experiment(out_dir: Path, experiment: Experiment) -> None:
+    """`experiment.yaml`: what was asked for, overrides included; `hybridsim report` reads it."""
+    text = yaml.safe_dump(experiment.source.data, sort_keys=False)
+    write_atomically(out_dir / "experiment.yaml", text.encode())
+
+
+def write_failure(out_dir: Path, run: Run, reason: str, traceback: str) -> None:
+    """`failed/<hash>.txt`: the reason, the run's config and where it was raised."""
+    folder = out_dir / "failed"
+    folder.mkdir(exist_ok=True)
+    text = f"{reason}\n\n{run.to_yaml()}\n{traceback}"
+    write_atomically(folder / f"{run.run_id}.txt", text.encode())
+
+
+def forget_failure(out_dir: Path, run: Run) -> None:
+    """A run that has now finished is no longer among the failed."""
+    (out_dir / "failed" / f"{run.run_id}.txt").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (out_dir / "failed").rmdir()
+
+
+def read_meta(out_dir: Path, run: Run) -> dict[str, Any]:
+    meta: dict[str, Any] = orjson.loads((run_dir(out_dir, run) / "meta.json").read_bytes())
+    return meta
+
+
+def is_finished(out_dir: Path, run: Run) -> bool:
+    """Whether the run's folder is whole, of this very config, and made by this version."""
+    folder = run_dir(out_dir, run)
+    try:
+        meta = read_meta(out_dir, run)
+        [stored] = expand(read_source(folder / "config.yaml")).runs
+        num_rows = pq.ParquetFile(folder / "requests.parquet").metadata.num_rows
+        if run.config.mode == "timed":
+            pq.ParquetFile(folder / "steps.parquet").close()
+    except (OSError, ValueError, UserError, pa.ArrowException):
+        return False
+    return (
+        stored.run_id == run.run_id
+        and meta.get("versions", {}).get("hybridsim") == __version__
+        and meta.get("trace", {}).get("file_bytes") == file_bytes(run.config.trace.path)
+        and meta.get("num_requests") == num_rows
+        and "metrics" in meta
+    )
+
+
+def file_bytes(path: str | None) -> int | None:
+    """Size of a trace file, a cheap sign that it is still the same one; None for no file."""
+    return Path(path).stat().st_size if path is not None and Path(path).is_file() else None
+
+
+def remove_leftovers(out_dir: Path) -> None:
+    """Delete half-written folders of processes of this machine that are no more."""
+    for path in _leftovers(out_dir):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _leftovers(out_dir: Path) -> Iterator[Path]:
+    for path in (out_dir / "runs").glob(".tmp-*@*@*"):
+        _, host, pid = path.name.removesuffix("-old").rsplit("@", 2)
+        if host == socket.gethostname() and pid.isdigit() and not _is_alive(int(pid)):
+            yield path
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
