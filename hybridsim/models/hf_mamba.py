@@ -1,5 +1,7 @@
 """Config fields of Mamba hybrids: Nemotron-H and Jamba."""
 
+from collections.abc import Callable
+
 from hybridsim.models.ffn import MlpSpec, MoeSpec
 from hybridsim.models.fields import Fields
 from hybridsim.models.hf_dense import GATED_ACTIVATIONS, grouped_attention
@@ -104,7 +106,10 @@ def _jamba_active(fields: Fields, num_experts: int) -> int:
     return num_active
 
 
-def _at_period(fields: Fields, prefix: str, period_default: int, offset_default: int):  # type: ignore[no-untyped-def]
+def _at_period(
+    fields: Fields, prefix: str, period_default: int, offset_default: int
+) -> Callable[[int], bool]:
+    """Whether a layer (from 0) is one of those at `offset` in every `period`."""
     period = fields.count(f"{prefix}_period", default=period_default)
     offset = fields.count(f"{prefix}_offset", default=offset_default, least=0)
     if offset >= period:
