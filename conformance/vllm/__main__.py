@@ -1,6 +1,6 @@
-"""Compare random traces: `python -m conformance.vllm --oracle DIR --seed 1 --cases 100`."""
+"""Compare decisions: `python -m conformance.vllm random --oracle DIR --seed 1 --cases 100`."""
 
-from dataclasses import dataclass
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,109 +8,85 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from conformance.generate import TraceShape, random_trace
 from conformance.shrink import shrink
-from conformance.vllm.compare import first_difference
-from conformance.vllm.configs import random_config
+from conformance.vllm.check import Tally, difference
+from conformance.vllm.golden import write_golden
+from conformance.vllm.jobs import Tokens, random_job
 from conformance.vllm.oracle import Oracle
-from conformance.vllm.ours import Run
+from hybridsim.traces import read_trace
 
 Row = dict[str, Any]
 
-
-def random_job(rng: np.random.Generator, version: str, num_requests: int) -> tuple[Row, list[Row]]:
-    """A configuration and a trace that suits it."""
-    config = random_config(rng, version)
-    block = config["block_size"]
-    unit = config.get("prefix_match_unit") or block
-    shape = TraceShape(
-        grids=(block, unit, config["max_num_batched_tokens"]),
-        num_requests=num_requests,
-        max_prompt_tokens=int(rng.integers(block, config["max_model_len"] - 80)),
-        max_output_tokens=int(rng.choice((8, 40, 80))),
-    )
-    trace = random_trace(shape, rng)
-    if config.get("mode") == "concurrent":
-        steps = np.cumsum(rng.integers(0, int(rng.choice((2, 6, 30))), len(trace)))
-        for row, step in zip(trace, steps, strict=True):
-            row["arrival_step"] = int(step)
-    return config, trace
+app = typer.Typer(help=__doc__, pretty_exceptions_enable=False)
+OracleOption = Annotated[Path, typer.Option(help="Folder made by setup_vllm.sh.")]
 
 
-@dataclass(slots=True)
-class Tally:
-    """What the compared traces contained."""
-
-    requests: int = 0
-    requests_evicting: int = 0
-    configurations: int = 0
-    configurations_evicting: int = 0
-    preemptions: int = 0
-    stuck: int = 0
-    died: int = 0
-
-    def add(self, theirs: Row) -> None:
-        """Count one answer of the oracle."""
-        self.configurations += 1
-        rows = theirs.get("requests", [])
-        evicting = sum(bool(row.get("evicted")) for row in rows)
-        self.requests += sum("id" in row for row in rows)
-        self.requests_evicting += evicting
-        self.configurations_evicting += bool(evicting)
-        self.preemptions += sum(row.get("preempted", 0) for row in rows)
-        self.stuck += sum("error" in row for row in rows)
-        self.died += "died" in theirs
-
-
-def difference(
-    oracle: Oracle, config: Row, trace: list[Row], tally: Tally | None = None
-) -> str | None:
-    """Run both sides, ours step by step and with leaps; None when every decision agrees.
-
-    A trace at which the engine's own assertions fail is compared up to that step.
-    """
-    theirs = oracle.answer(config, trace)
-    if tally is not None:
-        tally.add(theirs)
-    if "died" in theirs:
-        return None
-    found = first_difference(theirs, Run(config, trace, oracle.version).answer())
-    if found is not None:
-        return found
-    for row in theirs["requests"]:
-        row.pop("max_held", None)
-    found = first_difference(theirs, Run(config, trace, oracle.version, leap=True).answer())
-    return f"leaping: {found}" if found is not None else None
-
-
-def _differs(oracle: Oracle, config: Row, trace: list[Row]) -> bool:
-    return difference(oracle, config, trace) is not None
-
-
-def main(
-    oracle: Annotated[Path, typer.Option(help="Folder made by setup_vllm.sh.")],
+@app.command("random")
+def random_traces(
+    oracle: OracleOption,
     version: str = "0.33.0",
     seed: int = 0,
     cases: int = 100,
     requests: int = 30,
 ) -> None:
-    """Print the first differing decision and the smallest trace that shows it; exit code 1 then."""
-    engine = Oracle(oracle, version)
-    tally = Tally()
+    """Random traces; prints the first differing decision and the smallest trace that shows it."""
+    engine, tally = Oracle(oracle, version), Tally()
     for case in range(cases):
-        rng = np.random.default_rng([seed, case])
-        config, trace = random_job(rng, version, requests)
+        config, trace = random_job(np.random.default_rng([seed, case]), version, requests)
         found = difference(engine, config, trace, tally)
         if found is not None:
             small = shrink(trace, partial(_differs, engine, config))
             print(f"case {case}: {found}\nconfig: {config}")
-            for row in small:
-                print({k: v if len(str(v)) < 300 else f"{len(v)} tokens" for k, v in row.items()})
+            _print_trace(small)
             print(f"shrunk: {difference(engine, config, small)}")
             raise typer.Exit(1)
     engine.close()
     print(f"{version} seed {seed}: no difference; {tally}")
 
 
+@app.command("trace")
+def real_trace(
+    path: Path,
+    oracle: OracleOption,
+    format: str = "mooncake",
+    first: int = 300,
+    scale: int = 1,
+    version: str = "0.33.0",
+    model: str = "qwen3.5-0.8b",
+    options: Annotated[str, typer.Option(help="More of the driver's config, as JSON.")] = "{}",
+    session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
+    digest_every: int = 500,
+) -> None:
+    """The first requests of a real trace, with the block size of a real model."""
+    requests = read_trace(path, format, first=first if session is None else None).requests
+    if session is not None:
+        requests = [r for r in requests if r.session_id == session][:first]
+    tokens = Tokens(scale)
+    trace = [tokens.row(request) for request in requests]
+    longest = max(len(row["tokens"]) + len(row["output"]) for row in trace)
+    config = {"model": model, "mamba_mode": "align", "max_model_len": longest + 1}
+    config |= json.loads(options)
+    engine, tally = Oracle(oracle, version), Tally()
+    found = difference(engine, config, trace, tally, digest_every=digest_every)
+    engine.close()
+    print(f"{version} {path.name}: {found or 'no difference'}; {tally}")
+    raise typer.Exit(int(found is not None))
+
+
+@app.command("golden")
+def golden(oracle: OracleOption, out: Path, seed: int = 7) -> None:
+    """Write the file that the tests replay without the engine."""
+    print(write_golden(oracle, out, seed))
+
+
+def _differs(oracle: Oracle, config: Row, trace: list[Row]) -> bool:
+    return difference(oracle, config, trace) is not None
+
+
+def _print_trace(trace: list[Row]) -> None:
+    for row in trace:
+        print({k: v if len(str(v)) < 300 else f"{len(v)} tokens" for k, v in row.items()})
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

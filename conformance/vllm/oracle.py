@@ -25,12 +25,16 @@ class Oracle:
             env={**os.environ, "PYTHONPATH": str(directory / SOURCES[version])},
         )
 
-    def answer(self, config: Row, trace: list[Row]) -> Row:
-        """What the engine does with this job. Raises RuntimeError when the process is gone."""
+    def answer(self, config: Row, trace: list[Row], digest_every: int = 1) -> Row:
+        """What the engine does with this job, with a digest of the pool every so many steps.
+
+        Raises RuntimeError when the process is gone.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        print(json.dumps({"config": config, "trace": trace}), file=stdin, flush=True)
+        job = {"config": config, "trace": trace, "digest_every": digest_every}
+        print(json.dumps(job), file=stdin, flush=True)
         line = stdout.readline()
         if not line:
             raise RuntimeError(f"the oracle of {self.version} ended with {self._process.wait()}")

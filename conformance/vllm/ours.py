@@ -9,11 +9,13 @@ from zlib import crc32
 import numpy as np
 
 from hybridsim.engines.content import Content
+from hybridsim.engines.vllm.geometry import geometry_of
 from hybridsim.engines.vllm.layout import Geometry, Layout, build_layout
 from hybridsim.engines.vllm.names import block_keys
 from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.engines.vllm.scheduler import Scheduler
 from hybridsim.engines.vllm.sequence import Sequence
+from hybridsim.models import get_model
 from hybridsim.request import Spans
 
 Row = dict[str, Any]
@@ -36,9 +38,11 @@ def options_of(config: Row, version: str) -> VLLMOptions:
     return VLLMOptions(**{**known, "version": version})
 
 
-def geometry_of(config: Row) -> Geometry:
-    """The geometry of a model that the configuration spells out (shapes of one layer's state)."""
+def driver_geometry(config: Row, options: VLLMOptions) -> Geometry:
+    """The geometry of a catalogue model, or of one whose state's shapes the driver spells out."""
     model = config["model"]
+    if isinstance(model, str):
+        return geometry_of(get_model(model), options)
     kv = (1 if model.get("mla") else 2) * model["kvh"] * model["hd"]
     dtype = _DTYPE_BYTES[config.get("kv_dtype", "bf16")]
     state = sum(int(np.prod(shape)) * _DTYPE_BYTES[kind] for shape, kind in model["state"])
@@ -54,13 +58,21 @@ def token_spans(tokens: list[int]) -> Spans:
 class Run:
     """One job. `leap` skips quiet decode steps, so that step digests are not recorded."""
 
-    def __init__(self, config: Row, trace: list[Row], version: str, *, leap: bool = False) -> None:
+    def __init__(
+        self,
+        config: Row,
+        trace: list[Row],
+        version: str,
+        *,
+        leap: bool = False,
+        digest_every: int = 1,
+    ) -> None:
         self.options = options_of(config, version)
-        self.layout: Layout = build_layout(geometry_of(config), self.options)
+        self.layout: Layout = build_layout(driver_geometry(config, self.options), self.options)
         self.num_blocks = config.get("num_blocks") or self.layout.num_blocks(config["memory_bytes"])
         self.scheduler = Scheduler(self.layout, self.options, self.num_blocks, record_held=not leap)
         self.is_concurrent = config.get("mode", "sequential") != "sequential"
-        self.trace, self.leap = trace, leap
+        self.trace, self.leap, self.digest_every = trace, leap, digest_every
         self.digests: list[int] = []
         self.rows: list[Row] = []
         self.names: list[str] = []
@@ -100,7 +112,7 @@ class Run:
         step = self.scheduler.schedule()
         self.step_number += 1
         finished = self.scheduler.complete(step)
-        if not self.leap:
+        if not self.leap and self.scheduler.num_steps % self.digest_every == 0:
             self.digests.append(self._digest())
         return step.num_tokens, finished
 

@@ -1,7 +1,8 @@
 """Runs inside the oracle's environment: jobs on stdin, facts on stdout, one JSON object a line.
 
-A job is `{"config", "trace"}`, an answer `{"info", "requests", "steps"}`; `steps` holds after every
-step a digest of the free queue's order and of every block's references, group and hash length.
+A job is `{"config", "trace", "digest_every"}`, an answer `{"info", "requests", "steps"}`; `steps`
+holds after every n-th step a digest of the free queue's order and of every block's references,
+group and hash length.
 Everything that decides is the engine's own code; this file only watches.
 usage: PYTHONPATH=SOURCES python worker.py ORACLE_DIR
 """
@@ -22,7 +23,8 @@ class PoolWatch:
     """A log for the driver: it is written once a step, and then looks at the pool."""
 
     def __init__(self, oracle):
-        self.digests, self.saved, self.pool = [], {}, None
+        self.pool = None
+        self.start(1)
         self._group = oracle.get_group_id
         build = oracle.build
 
@@ -33,10 +35,13 @@ class PoolWatch:
 
         oracle.build = watched
 
-    def start(self):
-        self.digests, self.saved = [], {}
+    def start(self, digest_every):
+        self.digests, self.num_steps, self.digest_every = [], 0, digest_every
 
     def write(self, line):
+        self.num_steps += 1
+        if self.num_steps % self.digest_every:
+            return
         free = [block.block_id for block in self.pool.free_block_queue.get_all_free_blocks()]
         blocks = [
             [
@@ -50,7 +55,7 @@ class PoolWatch:
 
 
 def answer(oracle, watch, job):
-    watch.start()
+    watch.start(job.get("digest_every", 1))
     try:
         info, requests = oracle.run(job["config"], job["trace"], watch)
     except Exception:
