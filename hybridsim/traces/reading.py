@@ -2,11 +2,11 @@
 
 import gzip
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
-from zlib import crc32
 
 import numpy as np
 import orjson
@@ -54,7 +54,7 @@ class Source:
 
     def rng(self, purpose: str) -> np.random.Generator:
         """A generator of its own for each purpose, so that one option never shifts another."""
-        return np.random.default_rng([self.seed, crc32(purpose.encode())])
+        return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
 
     def rows(self, path: Path | None = None) -> "Iterator[Row]":
         """The JSON objects of a JSONL file (`path`, or the source's own), blank lines left out."""
@@ -106,7 +106,7 @@ def _numbered(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
         for line in stream:
             line_number += 1
             yield line_number, line
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         place = f"{path}:{line_number + 1}"
         detail = _CUT_OFF if isinstance(error, EOFError) else f"cannot be decompressed ({error})"
         raise UserError(place, detail) from None

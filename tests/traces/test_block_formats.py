@@ -1,0 +1,320 @@
+"""Readers of traces with block ids, on lines written from the formats' descriptions."""
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from hybridsim.errors import UserError
+from hybridsim.request import Request
+from hybridsim.traces import iter_requests, read_trace
+from hybridsim.trie import build_trie
+
+MOONCAKE = [
+    {
+        "timestamp": 0,
+        "input_length": 6758,
+        "output_length": 500,
+        "hash_ids": list(range(14)),
+    },
+    {
+        "timestamp": 3000,
+        "input_length": 7322,
+        "output_length": 490,
+        "hash_ids": [0, *range(14, 28)],
+    },
+    {
+        "timestamp": 3000,
+        "input_length": 7236,
+        "output_length": 794,
+        "hash_ids": [0, *range(28, 42)],
+    },
+]
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def pairs(request: Request) -> list[tuple[int, int]]:
+    lengths = np.diff(request.prompt.ends, prepend=0)
+    return list(zip(request.prompt.ids.tolist(), lengths.tolist(), strict=True))
+
+
+def test_mooncake_gives_the_partial_block_its_remainder(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path / "m.jsonl", MOONCAKE), "mooncake")
+    first, second, third = trace.requests
+    assert pairs(first) == [*((i, 512) for i in range(13)), (13, 6758 - 13 * 512)]
+    assert first.num_output_tokens == 500
+    assert first.output.num_known_tokens == 0
+    assert [r.arrival_s for r in trace.requests] == [0.0, 3.0, 3.0]
+    assert {r.grid_tokens for r in trace.requests} == {512}
+    assert build_trie(trace.requests).match_tokens.tolist() == [0, 512, 512]
+    assert pairs(third)[-1] == (41, 7236 - 14 * 512)
+    assert second.session_id is None
+
+
+def test_mooncake_block_size_by_option_and_by_row(tmp_path: Path) -> None:
+    row = {"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [0, 1, 2]}
+    by_option = read_trace(
+        write(tmp_path / "a.jsonl", [row]), "mooncake", options={"block_size": 16}
+    )
+    by_row = read_trace(write(tmp_path / "b.jsonl", [row | {"block_size": 16}]), "mooncake")
+    for trace in (by_option, by_row):
+        assert pairs(trace.requests[0]) == [(0, 16), (1, 16), (2, 8)]
+        assert trace.requests[0].grid_tokens == 16
+
+
+def test_mooncake_jitter_is_seeded_and_below_one_tick(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", MOONCAKE * 1 + [MOONCAKE[2] | {"timestamp": 6000}] * 20)
+    plain = read_trace(path, "mooncake")
+    recorded_s = {r.request_id: r.arrival_s for r in plain.requests}
+    one, same, other = (
+        read_trace(path, "mooncake", options={"jitter": True}, seed=seed) for seed in (1, 1, 2)
+    )
+    arrivals = [r.arrival_s for r in one.requests]
+    assert arrivals == sorted(arrivals)
+    assert arrivals == [r.arrival_s for r in same.requests]
+    assert arrivals != [r.arrival_s for r in other.requests]
+    for request in one.requests:
+        assert 0 <= request.arrival_s - recorded_s[request.request_id] < 3
+    assert any("jitter" in sentence for sentence in one.assumptions)
+
+
+def test_mooncake_reads_seconds_when_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", [row | {"timestamp": 1.5} for row in MOONCAKE])
+    trace = read_trace(path, "mooncake", options={"time_unit": "s"})
+    assert [r.arrival_s for r in trace.requests] == [1.5] * 3
+
+
+def test_sort_puts_a_file_in_order(tmp_path: Path) -> None:
+    rows = [MOONCAKE[0] | {"timestamp": t} for t in (6000, 0, 3000)]
+    trace = read_trace(write(tmp_path / "m.jsonl", rows), "mooncake", options={"sort": True})
+    assert [(r.request_id, r.arrival_s) for r in trace.requests] == [("1", 0), ("2", 3), ("0", 6)]
+
+
+def test_chained_ids_are_tested_and_reported(tmp_path: Path) -> None:
+    rows = [{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": ids} for ids in
+            ([0, 1], [0, 2], [3, 1])]  # fmt: skip
+    good = read_trace(write(tmp_path / "g.jsonl", rows[:2]), "mooncake")
+    bad = read_trace(write(tmp_path / "b.jsonl", rows), "mooncake")
+    assert any("ids are chained" in text for text in good.assumptions)
+    assert any("not chained: 1 occurrences" in text for text in bad.assumptions)
+
+
+AIPERF = [
+    {"session_id": "s1", "input_length": 1100, "output_length": 335, "hash_ids": [0, 1, 2],
+     "timestamp": 0.0, "group_id": 46},
+    {"session_id": "s1", "input_length": 600, "output_length": 7, "hash_ids": [9, 10],
+     "delay": 12219.3},
+    {"session_id": "s2", "input_length": 512, "output_length": 9, "hash_ids": [0],
+     "timestamp": 4000.0},
+    {"session_id": "s1", "input_length": 5, "output_length": 0, "hash_ids": [11], "delay": 1000},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mooncake", "mooncake-sessions"])
+def test_aiperf_turns_are_accumulated_under_both_names(tmp_path: Path, name: str) -> None:
+    trace = read_trace(write(tmp_path / "s.jsonl", AIPERF), name)
+    ids = [r.request_id for r in trace.requests]
+    assert ids == ["s1/0", "s2/0", "s1/1", "s1/2"]
+    first, other, second, third = trace.requests
+    # prompts: 1100; 1100 + 335 + 600; 2035 + 7 + 5
+    assert [r.num_prompt_tokens for r in (first, second, third)] == [1100, 2035, 2047]
+    output_id = int(first.output.ids[0])
+    assert pairs(second) == [(0, 512), (1, 512), (2, 76), (output_id, 335), (9, 512), (10, 88)]
+    assert second.previous == 0
+    assert third.previous == 2
+    assert second.delay_s == pytest.approx(12.2193)
+    assert second.arrival_s == pytest.approx(12.2193)
+    assert other.arrival_s == 4.0
+    # The next turn holds the whole turn before, prompt and answer.
+    trie = build_trie(trace.requests, outputs=True)
+    assert trie.match_tokens.tolist() == [0, 512, 1435, 2042]
+    assert any("accumulated" in text for text in trace.assumptions)
+
+
+def test_aiperf_prompts_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", AIPERF)
+    trace = read_trace(path, "mooncake-sessions", options={"history": "prompts_only"})
+    assert [r.num_prompt_tokens for r in trace.requests] == [1100, 512, 1700, 1705]
+    assert trace.requests[0].output.num_known_tokens == 0
+
+
+def test_session_id_without_delay_is_plain_mooncake(tmp_path: Path) -> None:
+    rows = [row | {"session_id": "x"} for row in MOONCAKE]
+    trace = read_trace(write(tmp_path / "m.jsonl", rows), "mooncake")
+    assert [r.num_prompt_tokens for r in trace.requests] == [6758, 7322, 7236]
+    assert trace.requests[0].session_id == "x"
+
+
+def call(t: float, num_tokens: int, ids: list[int], **more: object) -> dict:
+    return {"t": t, "type": "n", "model": "opus", "in": num_tokens, "out": 2, "hash_ids": ids,
+            "api_time": 1.0} | more  # fmt: skip
+
+
+def session(name: str, requests: list[dict], **more: object) -> dict:
+    return {"id": name, "models": ["opus"], "block_size": 64, "hash_id_scope": "local",
+            "tool_tokens": 64, "system_tokens": 70, "requests": requests} | more  # fmt: skip
+
+
+SUBAGENT = {
+    "t": 30.0, "type": "subagent", "agent_id": "a", "duration_ms": 20000, "status": "completed",
+    "tool_tokens": 0, "system_tokens": 0,
+    "requests": [call(0.0, 64, [50]), call(8.0, 130, [50, 51], think_time=7.0)],
+}  # fmt: skip
+WEKA = [
+    session("one", [call(0.0, 130, [1, 2]), call(5.0, 200, [1, 2, 3], think_time=4.0), SUBAGENT,
+                    call(33.0, 260, [1, 2, 3, 4], think_time=27.0)]),
+    session("copy", [call(0.0, 130, [1, 2]), call(5.0, 200, [1, 2, 3], think_time=4.0), SUBAGENT,
+                     call(33.0, 260, [1, 2, 3, 4], think_time=27.0)]),
+    session("two", [call(0.0, 130, [1, 2])]),
+]  # fmt: skip
+TWO_STARTS = {"arrivals": {"process": "given", "times_s": [100.0, 110.0, 120.0]}}
+
+
+@pytest.fixture(params=["plain", "xz"])
+def weka_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = write(tmp_path / "w.jsonl", WEKA)
+    if request.param == "xz":
+        packed = path.with_suffix(".jsonl.xz")
+        packed.write_bytes(lzma.compress(path.read_bytes()))
+        return packed
+    return path
+
+
+def test_weka_sessions_are_merged_in_order_and_copies_dropped(weka_path: Path) -> None:
+    trace = read_trace(weka_path, "weka", options=TWO_STARTS)
+    assert trace.dropped == {"session that is a copy of an earlier one": 1}
+    found = [(r.request_id, r.arrival_s, r.previous, r.delay_s) for r in trace.requests]
+    # The marker at 30 s with a duration of 20 s stands at the subagent's end: it runs from 10 s.
+    # Its last call ends at 10 + 8 + 1 = 19 s, and the parent goes on 33 - 19 = 14 s later.
+    assert found == [
+        ("one/0", 100.0, None, 0.0),
+        ("one/1", 105.0, 0, 4.0),
+        ("one/2", 110.0, 1, 4.0),
+        ("two/0", 110.0, None, 0.0),
+        ("one/3", 118.0, 2, 7.0),
+        ("one/4", 133.0, 4, 14.0),
+    ]
+
+
+def test_weka_ids_are_local_and_the_partial_block_has_none(weka_path: Path) -> None:
+    trace = read_trace(weka_path, "weka", options=TWO_STARTS)
+    matches = dict(
+        zip(
+            [r.request_id for r in trace.requests],
+            build_trie(trace.requests).match_tokens.tolist(),
+            strict=True,
+        )
+    )
+    assert matches == {"one/0": 0, "one/1": 128, "one/2": 0, "two/0": 0, "one/3": 64, "one/4": 192}
+    first = trace.requests[0]
+    assert first.prompt.num_known_tokens == 128
+    assert first.num_prompt_tokens == 130
+    assert first.grid_tokens == 64
+
+
+def test_weka_prompts_that_grow_share_their_memory(weka_path: Path) -> None:
+    trace = read_trace(weka_path, "weka", options=TWO_STARTS)
+    by_id = {r.request_id: r for r in trace.requests}
+    assert np.shares_memory(by_id["one/0"].prompt.ids, by_id["one/4"].prompt.ids)
+    assert np.shares_memory(by_id["one/0"].prompt.ends, by_id["two/0"].prompt.ends)
+
+
+def test_weka_can_share_the_tool_and_system_prefix(weka_path: Path) -> None:
+    trace = read_trace(weka_path, "weka", options=TWO_STARTS | {"share_prefix": True})
+    match = build_trie(trace.requests).match_tokens.tolist()
+    # (64 + 70) // 64 = 2 blocks of equal model, tool and system counts are now common.
+    assert match[[r.request_id for r in trace.requests].index("two/0")] == 128
+    assert any("cannot confirm" in text for text in trace.assumptions)
+
+
+def test_weka_keeps_copies_when_told(weka_path: Path) -> None:
+    trace = read_trace(weka_path, "weka", options=TWO_STARTS | {"keep_duplicates": True})
+    assert len(trace.requests) == 11
+    assert trace.dropped == {}
+
+
+def test_weka_models_can_be_kept_apart(tmp_path: Path) -> None:
+    rows = [session("a", [call(0.0, 64, [1]), call(1.0, 64, [1], model="haiku")])]
+    path = write(tmp_path / "w.jsonl", rows)
+    merged = read_trace(path, "weka", options=TWO_STARTS)
+    apart = read_trace(path, "weka", options=TWO_STARTS | {"models": "separate"})
+    assert build_trie(merged.requests).match_tokens.tolist() == [0, 64]
+    assert build_trie(apart.requests).match_tokens.tolist() == [0, 0]
+
+
+def test_weka_async_subagents_start_at_their_marker_and_nobody_waits(tmp_path: Path) -> None:
+    agent = SUBAGENT | {"status": "async_launched", "duration_ms": None, "t": 2.0}
+    rows = [session("a", [call(0.0, 64, [1]), agent, call(20.0, 128, [1, 2], think_time=19.0)])]
+    trace = read_trace(write(tmp_path / "w.jsonl", rows), "weka", options=TWO_STARTS)
+    found = [(r.arrival_s, r.previous, r.delay_s) for r in trace.requests]
+    assert found == [(100, None, 0), (102, 0, 1), (110, 1, 7), (120, 0, 19)]
+
+
+def test_weka_starts_depend_on_the_seed_only(weka_path: Path) -> None:
+    starts = [
+        [r.arrival_s for r in read_trace(weka_path, "weka", seed=seed).requests]
+        for seed in (1, 1, 2)
+    ]
+    assert starts[0] == starts[1] != starts[2]
+
+
+def test_first_stops_early_and_links_stay_inside(weka_path: Path) -> None:
+    whole = read_trace(weka_path, "weka", options=TWO_STARTS).requests
+    some = list(iter_requests(weka_path, "weka", first=4, options=TWO_STARTS))
+    assert [r.request_id for r in some] == [r.request_id for r in whole[:4]]
+    assert all(r.previous is None or r.previous < 4 for r in some)
+
+
+def bailian(chat: int, parent: int, t: float, num_tokens: int, ids: list[int]) -> dict:
+    return {"chat_id": chat, "parent_chat_id": parent, "timestamp": t, "input_length": num_tokens,
+            "output_length": 132, "type": "text", "turn": 1, "hash_ids": ids}  # fmt: skip
+
+
+def test_bailian_sessions_follow_parent_links(tmp_path: Path) -> None:
+    rows = [
+        bailian(1, -1, 0.0, 20, [7, 8]),
+        bailian(2, 55, 1.5, 32, [7, 9]),
+        bailian(3, 1, 61.114, 50, [7, 10, 11, 12]),
+        bailian(4, 55, 62.0, 33, [7, 9]),
+        bailian(5, 3, 63.0, 16, [7]),
+    ]
+    trace = read_trace(write(tmp_path / "b.jsonl", rows), "bailian")
+    assert [r.session_id for r in trace.requests] == ["1", "55", "1", "55", "1"]
+    assert [r.previous for r in trace.requests] == [None, None, 0, None, 2]
+    assert trace.requests[2].delay_s == pytest.approx(61.114)
+    assert pairs(trace.requests[0]) == [(7, 16), (8, 4)]
+    assert trace.requests[3].prompt.num_known_tokens == 32  # floor: no id for the 33rd token
+    assert trace.requests[0].grid_tokens == 16
+    assert build_trie(trace.requests).match_tokens.tolist() == [0, 16, 16, 32, 16]
+    texts = " ".join(trace.assumptions)
+    assert "4 prompts have an id for each started block, 1 for whole" in texts
+    assert "2 parents lie before" in texts
+
+
+def test_arrivals_can_be_drawn_anew(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", [MOONCAKE[0] | {"timestamp": i} for i in range(4000)])
+    options = {"time_unit": "ms", "arrivals": {"process": "gamma", "rate_per_s": 5.0, "cv": 2.0}}
+    arrivals = [r.arrival_s for r in read_trace(path, "mooncake", options=options).requests]
+    gaps = np.diff(arrivals)
+    # Mean 1/5 s and cv 2; the standard error of the mean is 0.2 * 2 / sqrt(4000) = 0.0063.
+    assert abs(gaps.mean() - 0.2) < 4 * 0.0063
+    assert abs(gaps.std() / gaps.mean() - 2.0) < 0.3
+    faster = read_trace(path, "mooncake", options={"time_unit": "ms", "arrivals": {"speedup": 2}})
+    assert faster.requests[3999].arrival_s == pytest.approx(3.999 / 2)
+
+
+def test_sessions_move_as_a_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", AIPERF)
+    options = {"arrivals": {"process": "given", "times_s": [50.0, 51.0]}}
+    trace = read_trace(path, "mooncake", options=options)
+    found = [(r.request_id, r.previous) for r in trace.requests]
+    assert found == [("s1/0", None), ("s2/0", None), ("s1/1", 0), ("s1/2", 2)]
+    assert trace.requests[2].arrival_s == pytest.approx(50 + 12.2193)
+    with pytest.raises(UserError, match=r"times_s.*holds 1 times"):
+        read_trace(path, "mooncake", options={"arrivals": {"process": "given", "times_s": [50.0]}})
