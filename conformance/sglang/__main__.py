@@ -1,6 +1,7 @@
 """Compares SGLang's own cache code with hybridsim on random traces.
 
 python -m conformance.sglang --oracle DIR --requests 20000 --seed 1
+python -m conformance.sglang --oracle DIR --requests 3000 --golden tests/engines/sglang/golden.xz
 """
 
 import argparse
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from conformance.generate import random_trace
+from conformance.golden import Job, pack_trace, write
 from conformance.sglang.configs import random_config, shape_for, with_pools
-from conformance.sglang.facts import Facts, comparable, our_facts
+from conformance.sglang.facts import Facts, comparable, condensed, our_facts
 from conformance.sglang.oracle import Oracle
 from conformance.shrink import shrink
 
@@ -84,21 +86,37 @@ def random_job(rng: np.random.Generator, num_requests: int) -> tuple[dict[str, A
     return with_pools(config, trace, rng), trace
 
 
+def golden_job(oracle: Oracle, config: dict[str, Any], trace: Trace) -> Job:
+    """A trace as far as the engine lived, with its answers."""
+    facts = [comparable(one, config["strategy"]) for one in oracle.facts(config, trace)["facts"]]
+    return {
+        "config": engine_config(config),
+        "trace": pack_trace(trace[: len(facts)]),
+        "facts": [condensed(one) for one in facts],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--oracle", type=Path, required=True, help="folder made by setup_sglang.sh")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--per-config", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--golden", type=Path, help="write inputs and the engine's answers here")
     arguments = parser.parse_args()
     rng, tally, started = np.random.default_rng(arguments.seed), Tally(), time.perf_counter()
+    jobs: list[Job] = []
     with Oracle(arguments.oracle) as oracle:
         while tally.requests < arguments.requests:
             config, trace = random_job(rng, arguments.per_config)
             tally.add(config, our_facts(engine_config(config), trace))
+            if arguments.golden:
+                jobs.append(golden_job(oracle, config, trace))
             if first_difference(oracle, config, trace) is not None:
                 tally.differing += 1
                 report(oracle, config, trace)
+    if arguments.golden:
+        write(arguments.golden, jobs)
     print(tally, f"{time.perf_counter() - started:.0f} s")
     return 1 if tally.differing else 0
 

@@ -5,6 +5,7 @@ from zlib import crc32
 
 import numpy as np
 
+from conformance.golden import digest
 from hybridsim.engines.content import Content
 from hybridsim.engines.sglang.decision import Death, Outcome
 from hybridsim.engines.sglang.eviction import NodeRef
@@ -71,6 +72,20 @@ def _serve(server: SGLangServer, request: dict[str, Any]) -> Facts:
 
 def _ref(node: Node | NodeRef) -> str:
     return f"{node.start}-{node.end}-{crc32(node.content.ids[: node.end].tobytes())}"
+
+
+def condensed(facts: Facts) -> Facts:
+    """Facts for a golden file: lists of nodes become digests."""
+    short = dict(facts)
+    for key in ("tree", "state_order"):
+        if key in short:
+            short[key] = digest(short[key])
+    if "evictions" in short:
+        short["evictions"] = [
+            [counts, len(deleted), len(tombstoned), digest([deleted, tombstoned])]
+            for counts, deleted, tombstoned in short["evictions"]
+        ]
+    return short
 
 
 def comparable(facts: Facts, strategy: str) -> Facts:

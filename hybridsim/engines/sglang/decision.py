@@ -38,10 +38,15 @@ class EngineDied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A position at which the request's state was written to one of its tracking slots."""
+    """A position at which the request's state was written to one of its tracking slots.
+
+    from_inside: taken from the states between the chunks of the prefill kernel, which are kept at
+    the precision of activations, and not from the state in which the kernel ended.
+    """
 
     position: int
     phase: str  # prefill1, prefill2, ..., decode
+    from_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

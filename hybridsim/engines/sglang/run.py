@@ -125,7 +125,8 @@ class RequestRun:
         ):
             position = branch
         self.tracked_at = position
-        self._decision.tracked.append(Tracked(position, f"prefill{num_chunks}"))
+        from_inside = position != end or position != model_step
+        self._decision.tracked.append(Tracked(position, f"prefill{num_chunks}", from_inside))
 
     def track_decode(self, position: int) -> None:
         """A decode step has written the state at `position` to a tracking slot."""

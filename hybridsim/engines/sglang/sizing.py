@@ -78,6 +78,19 @@ def slots_per_request(options: SGLangOptions) -> int:
     return BASE_SLOTS - saved + options.num_track_slots
 
 
+def handoff_slots_per_request(options: SGLangOptions) -> int:
+    """Slots of a request on a worker that only decodes what another one has prefilled."""
+    return 1 + options.num_track_slots
+
+
+def handoff_bytes(num_prompt_tokens: int, kv_bytes_per_token: int, state_bytes: int) -> int:
+    """Bytes sent from prefill to decode: the state, and KV of all but the last prompt token.
+
+    The decoding worker computes the last token itself.
+    """
+    return (num_prompt_tokens - 1) * kv_bytes_per_token + state_bytes
+
+
 def size_pools(options: SGLangOptions, inputs: SizingInputs) -> Sizing:
     """Split the memory. UserError when not even one request could run."""
     per_request = slots_per_request(options)
