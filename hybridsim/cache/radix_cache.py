@@ -126,6 +126,7 @@ class RadixCache:
         if admission is Admission.WAIT:
             return None
         self.residents.tick()
+        self.residents.begin(request)
         node = self._node_at(found.walk, match.num_match_tokens)
         self.residents.lock_path(node, found.hit_node)
         lease = Lease(request, match.num_match_tokens, match.num_hit_tokens)

@@ -6,9 +6,11 @@ Every node's KV is resident, and so is its whole path: a match is a walk.
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hybridsim.cache.edge import Edge, PathKey
 from hybridsim.records import HitSource
+from hybridsim.request import Request
 
 
 class Node:
@@ -20,9 +22,9 @@ class Node:
     """
 
     __slots__ = (
-        "children", "created", "edge", "had_state", "key", "kv_access", "kv_locks",
-        "num_state_touches", "num_touches", "parent", "state_access", "state_created",
-        "state_locks", "state_slot", "state_source",
+        "children", "created", "edge", "had_state", "key", "kv_access", "kv_locks", "kv_note",
+        "last_user", "num_state_touches", "num_touches", "parent", "state_access",
+        "state_created", "state_locks", "state_note", "state_slot", "state_source",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, parent: "Node | None", key: Hashable, now: int) -> None:
@@ -34,12 +36,15 @@ class Node:
         self.kv_access = now
         self.created = now
         self.num_touches = 1
+        self.kv_note: Any = None  # the eviction policy's own, as is state_note
+        self.last_user: Request | None = None
         self.state_slot: int | None = None
         self.state_source: str = HitSource.NONE
         self.state_locks = 0
         self.state_access = now
         self.state_created = now
         self.num_state_touches = 0
+        self.state_note: Any = None
         self.had_state = False
 
     @property
@@ -57,6 +62,14 @@ class Node:
     @property
     def has_state(self) -> bool:
         return self.state_slot is not None
+
+    @property
+    def state_gap_tokens(self) -> int:
+        """Tokens from the nearest kept state above to `end`. O(depth)."""
+        above = self.parent
+        while above is not None and above.parent is not None and above.state_slot is None:
+            above = above.parent
+        return self.end - (above.end if above is not None else 0)
 
     def path(self) -> "Iterator[Node]":
         """This node and its ancestors, deepest first, without the root."""
@@ -115,7 +128,8 @@ class RadixTree:
         head = Node(head_edge, node.parent, node.key, now)
         head.kv_locks = node.kv_locks
         head.kv_access, head.created = node.kv_access, node.created
-        head.num_touches = node.num_touches
+        head.num_touches, head.kv_note = node.num_touches, node.kv_note
+        head.last_user = node.last_user
         node.parent.children[node.key] = head
         node.edge = tail_edge
         node.parent = head

@@ -7,8 +7,9 @@ from hybridsim.cache.base import Lease
 from hybridsim.cache.edge import PathKey
 from hybridsim.cache.pools import Lack, Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
-from hybridsim.cache.victims import VictimQueue
+from hybridsim.cache.victims import is_kv_candidate, make_victims
 from hybridsim.policies.base import EvictionPolicy
+from hybridsim.request import Request
 
 
 class Residents:
@@ -22,8 +23,13 @@ class Residents:
         self.num_states = 0
         self.evictable_tokens = 0  # KV on nodes that nobody has locked
         self.evictable_states = 0
-        self._kv_victims = VictimQueue(eviction.kv_priority, is_kv_candidate)
-        self._state_victims = VictimQueue(eviction.state_priority, is_state_candidate)
+        self._victims = make_victims(eviction)
+        self._user: Request | None = None
+
+    def begin(self, request: Request) -> None:
+        """A request is admitted: what is touched from now on is used by it."""
+        self._user = request
+        self.eviction.on_request(request)
 
     def tick(self) -> None:
         self.now += 1
@@ -41,14 +47,15 @@ class Residents:
     def make_room(self, lease: Lease, num_pages: int, num_slots: int) -> None:
         """Evict until that much is free. The caller has asked `can_have` first."""
         while lack := self.memory.lack(num_pages, num_slots):
-            kv_helps = lack.num_pages or (lack.num_bytes and self.memory.page_bytes)
-            kv = self._kv_victims.peek() if kv_helps else None
-            state = self._state_victims.peek() if lack.num_slots or lack.num_bytes else None
-            if kv is not None and (state is None or kv[0] < state[0]):
-                self._evict_kv(lease, kv[1], lack)
+            kv_helps = bool(lack.num_pages or (lack.num_bytes and self.memory.page_bytes))
+            state_helps = bool(lack.num_slots or lack.num_bytes)
+            victim = self._victims.next(kv_helps, state_helps, self.now)
+            assert victim is not None, "can_have promised room that is not there"
+            self.eviction.on_eviction(victim.priority)
+            if victim.is_kv:
+                self._evict_kv(lease, victim.node, lack)
             else:
-                assert state is not None, "can_have promised room that is not there"
-                self._evict_state(lease, state[1])
+                self._evict_state(lease, victim.node)
 
     def _evict_kv(self, lease: Lease, leaf: Node, lack: Lack) -> None:
         """Drop the leaf's last pages, as many as are missing; a state at its end goes first."""
@@ -64,7 +71,7 @@ class Residents:
         self.evictable_tokens -= num_tokens
         lease.num_evicted_tokens += num_tokens
         if parent is not None and is_kv_candidate(parent):
-            self._kv_victims.push(parent)
+            self._victims.add_kv(parent)
 
     def _evict_state(self, lease: Lease, node: Node) -> None:
         self.memory.slots.give(self._drop_state(node))
@@ -113,13 +120,13 @@ class Residents:
             if not step.kv_locks:
                 self.evictable_tokens += step.num_tokens
                 if not step.children:
-                    self._kv_victims.push(step)
+                    self._victims.add_kv(step)
 
     def unlock_state(self, node: Node) -> None:
         node.state_locks -= 1
         if not node.state_locks:
             self.evictable_states += 1
-            self._state_victims.push(node)
+            self._victims.add_state(node)
 
     def _lock_kv(self, node: Node) -> None:
         if not node.kv_locks:
@@ -129,9 +136,14 @@ class Residents:
     def _touch_kv(self, node: Node) -> None:
         node.kv_access = self.now
         node.num_touches += 1
+        node.last_user = self._user
+        self.eviction.on_kv_use(node, self.now)
 
     def touch_state(self, node: Node) -> None:
         node.state_access = self.now
+        self.eviction.on_state_use(node, self.now)
+        if self.eviction.may_fall and not node.state_locks:
+            self._victims.add_state(node)
 
     # -- content
 
@@ -156,6 +168,8 @@ class Residents:
         if node.end < end:
             node = self.tree.append(node, key, index, end, self.now)
             node.kv_locks = 1
+            node.last_user = self._user
+            self.eviction.on_kv_use(node, self.now)
         return node, num_adopted_tokens
 
     def put_state(self, node: Node, slot: int, source: str) -> None:
@@ -167,7 +181,8 @@ class Residents:
         node.had_state = False
         self.num_states += 1
         self.evictable_states += 1
-        self._state_victims.push(node)
+        self.eviction.on_state_use(node, self.now)
+        self._victims.add_state(node)
 
     def take_over_state(self, node: Node) -> int:
         """Hand the state's own slot to the request that was to copy it."""
@@ -181,19 +196,4 @@ class Residents:
 
     def findable(self, node: Node) -> bool:
         """Whether every way in which the node may be evicted would be found."""
-        kv_found = not is_kv_candidate(node) or self._kv_victims.holds(node)
-        return kv_found and (not is_state_candidate(node) or self._state_victims.holds(node))
-
-
-def is_kv_candidate(node: Node) -> bool:
-    """A leaf that nobody has locked and that is still in the tree."""
-    return (
-        not node.children
-        and not node.kv_locks
-        and node.parent is not None
-        and node.parent.children.get(node.key) is node
-    )
-
-
-def is_state_candidate(node: Node) -> bool:
-    return node.state_slot is not None and not node.state_locks
+        return self._victims.findable(node)

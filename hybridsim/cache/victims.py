@@ -1,18 +1,66 @@
-"""A lazy priority queue of things that may be evicted."""
+"""Finding what goes next: the candidate that the eviction policy ranks lowest."""
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from hybridsim.cache.radix_tree import Node
-from hybridsim.policies.base import Priority
+from hybridsim.policies.base import EvictionPolicy, Priority, RankingPolicy, ScanningPolicy
 
 
-class VictimQueue:
-    """Finds the candidate of lowest priority.
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """`is_kv`: the KV at the node's end goes, else the state there."""
 
-    Relies on the law that a priority never falls while its object lives: a stale entry is then too
-    low, comes up too early, and is put back where it belongs. So a touch costs nothing here.
-    O(log n) amortised for each push and for each priority that changed since it was last seen.
+    priority: Priority
+    node: Node
+    is_kv: bool
+
+
+class Victims(Protocol):
+    """Whoever makes a node a candidate (again) adds it; what stops being one is noticed later."""
+
+    def add_kv(self, node: Node) -> None: ...
+
+    def add_state(self, node: Node) -> None: ...
+
+    def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
+        """The lowest candidate of the kinds that help; None when there is none."""
+        ...
+
+    def findable(self, node: Node) -> bool:
+        """Whether the node is known wherever it is a candidate; for the law check."""
+        ...
+
+
+def make_victims(eviction: EvictionPolicy) -> Victims:
+    """The search that fits the policy."""
+    if isinstance(eviction, ScanningPolicy):
+        return ScannedVictims(eviction)
+    assert isinstance(eviction, RankingPolicy)
+    return RankedVictims(eviction)
+
+
+def is_kv_candidate(node: Node) -> bool:
+    """A leaf that nobody has locked and that is still in the tree."""
+    return (
+        not node.children
+        and not node.kv_locks
+        and node.parent is not None
+        and node.parent.children.get(node.key) is node
+    )
+
+
+def is_state_candidate(node: Node) -> bool:
+    return node.state_slot is not None and not node.state_locks
+
+
+class _Queue:
+    """A lazy priority queue.
+
+    A priority that rose is noticed when its stale, too low entry comes up; one that fell must be
+    pushed again. O(log n) amortised for each push and each change seen.
     """
 
     def __init__(
@@ -21,31 +69,90 @@ class VictimQueue:
         self._priority = priority
         self._is_candidate = is_candidate
         self._heap: list[tuple[Priority, int, Node]] = []
-        self._queued: set[Node] = set()
+        self._queued: dict[Node, Priority] = {}  # node -> priority of its valid entry
         self._serial = 0  # breaks ties, so that nodes are never compared
 
+    def __contains__(self, node: Node) -> bool:
+        return node in self._queued
+
     def push(self, node: Node) -> None:
-        """Make the node findable. Whoever makes a node a candidate (again) must call this."""
-        if node not in self._queued:
-            self._queued.add(node)
+        priority = self._priority(node)
+        known = self._queued.get(node)
+        if known is None or priority < known:
+            self._queued[node] = priority
             self._serial += 1
-            heapq.heappush(self._heap, (self._priority(node), self._serial, node))
+            heapq.heappush(self._heap, (priority, self._serial, node))
 
     def peek(self) -> tuple[Priority, Node] | None:
-        """The next victim and its priority; None when there is no candidate."""
         heap = self._heap
         while heap:
             known, serial, node = heap[0]
-            if not self._is_candidate(node):
+            if self._queued.get(node) != known:
+                heapq.heappop(heap)  # a lower entry was pushed later
+            elif not self._is_candidate(node):
                 heapq.heappop(heap)
-                self._queued.discard(node)
-                continue
-            priority = self._priority(node)
-            if priority == known:
+                del self._queued[node]
+            elif (priority := self._priority(node)) == known:
                 return priority, node
-            heapq.heapreplace(heap, (priority, serial, node))
+            else:
+                self._queued[node] = priority
+                heapq.heapreplace(heap, (priority, serial, node))
         return None
 
-    def holds(self, node: Node) -> bool:
-        """Whether the node is findable; for the law check."""
-        return node in self._queued
+
+class RankedVictims:
+    """Two queues, for policies whose priorities change on use only."""
+
+    def __init__(self, eviction: RankingPolicy) -> None:
+        self._kv = _Queue(eviction.kv_priority, is_kv_candidate)
+        self._states = _Queue(eviction.state_priority, is_state_candidate)
+
+    def add_kv(self, node: Node) -> None:
+        self._kv.push(node)
+
+    def add_state(self, node: Node) -> None:
+        self._states.push(node)
+
+    def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
+        kv = self._kv.peek() if kv_helps else None
+        state = self._states.peek() if state_helps else None
+        if kv is not None and (state is None or kv[0] < state[0]):
+            return Victim(*kv, is_kv=True)
+        return None if state is None else Victim(*state, is_kv=False)
+
+    def findable(self, node: Node) -> bool:
+        kv_found = not is_kv_candidate(node) or node in self._kv
+        return kv_found and (not is_state_candidate(node) or node in self._states)
+
+
+class ScannedVictims:
+    """All candidates in two ordered sets, scored together for each victim."""
+
+    def __init__(self, eviction: ScanningPolicy) -> None:
+        self._eviction = eviction
+        self._kv: dict[Node, None] = {}
+        self._states: dict[Node, None] = {}
+
+    def add_kv(self, node: Node) -> None:
+        self._kv[node] = None
+
+    def add_state(self, node: Node) -> None:
+        self._states[node] = None
+
+    def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
+        self._kv = {node: None for node in self._kv if is_kv_candidate(node)}
+        self._states = {node: None for node in self._states if is_state_candidate(node)}
+        kv = list(self._kv) if kv_helps else []
+        states = list(self._states) if state_helps else []
+        kv_scores, state_scores = self._eviction.scores(kv, states, now)
+        best: Victim | None = None
+        for nodes, scores, is_kv in ((states, state_scores, False), (kv, kv_scores, True)):
+            if nodes:
+                row = int(scores.argmin())
+                if best is None or (float(scores[row]),) < best.priority:
+                    best = Victim((float(scores[row]),), nodes[row], is_kv)
+        return best
+
+    def findable(self, node: Node) -> bool:
+        kv_found = not is_kv_candidate(node) or node in self._kv
+        return kv_found and (not is_state_candidate(node) or node in self._states)

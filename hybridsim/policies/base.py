@@ -1,10 +1,16 @@
 """What a policy is asked. Policies know requests and positions; they never see bytes or pools."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybridsim.request import Request
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +48,19 @@ class Resident(Protocol):
     """What an eviction policy may look at: KV tokens `[start, end)` and a state kept at `end`.
 
     Times are ticks of the cache's logical clock, which rises with every acquire, commit and
-    release.
+    release. `kv_note` and `state_note` belong to the policy; a node split in two keeps both copies
+    of the first, so notes must be immutable. `last_user`: the request that touched the KV last.
     """
 
     created: int
     kv_access: int
     num_touches: int
+    kv_note: Any
     state_created: int
     state_access: int
     num_state_touches: int
+    state_note: Any
+    last_user: Request | None
 
     @property
     def start(self) -> int: ...
@@ -58,21 +68,82 @@ class Resident(Protocol):
     @property
     def end(self) -> int: ...
 
+    @property
+    def state_gap_tokens(self) -> int:
+        """Tokens to recompute from the nearest kept state above, were the one here gone."""
+        ...
+
 
 Priority = tuple[float, ...]
 
 
-class EvictionPolicy(Protocol):
-    """Says what goes first: the lowest priority does. Only leaves' KV is ever a candidate.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a policy may know beforehand.
 
-    Law: while an object lives, its priority never falls. The victim queue relies on it.
-    In a shared pool KV and states compete, so both methods must return comparable tuples.
-    `refreshes_path`: a use touches every state on the matched path (else only the consumed one).
+    `requests`: the trace in arrival order; only clairvoyant policies may look at it.
+    `prefill_flops(n, p)`: floating-point operations to prefill n tokens after p earlier ones.
+    `rng`: the run's source of randomness.
     """
 
+    requests: Sequence[Request]
+    kv_bytes_per_token: int
+    state_bytes: int
+    prefill_flops: Callable[[int, int], float]
+    rng: np.random.Generator
+
+
+class EvictionPolicy:
+    """Says what goes first: the lowest priority does. Only leaves' KV is ever a candidate.
+
+    Law: while an object lives, its priority never falls, unless `may_fall` says so. The victim
+    queue relies on it. In a shared pool KV and states compete, so both priorities must compare.
+    The hooks are called before the priority is asked for again.
+    """
+
+    may_fall: ClassVar[bool] = False
+
     @property
-    def refreshes_path(self) -> bool: ...
+    def refreshes_path(self) -> bool:
+        """A use touches every state on the matched path; else only the one that was copied."""
+        return True
 
-    def kv_priority(self, item: Resident) -> Priority: ...
+    def prepare(self, setting: Setting) -> None:
+        """Called once, before the first request."""
 
-    def state_priority(self, item: Resident) -> Priority: ...
+    def on_request(self, request: Request) -> None:
+        """A request is being admitted."""
+
+    def on_kv_use(self, item: Resident, now: int) -> None:
+        """The item's KV is inserted or reused. May write `item.kv_note`."""
+
+    def on_state_use(self, item: Resident, now: int) -> None:
+        """The item's state is saved or refreshed. May write `item.state_note`."""
+
+    def on_eviction(self, priority: Priority) -> None:
+        """An object of this priority was chosen to go."""
+
+
+class RankingPolicy(EvictionPolicy, ABC):
+    """Priorities that change only when their object is used."""
+
+    @abstractmethod
+    def kv_priority(self, item: Resident) -> Priority:
+        """Of the KV at the end of a leaf."""
+
+    @abstractmethod
+    def state_priority(self, item: Resident) -> Priority:
+        """Of the state at the item's end."""
+
+
+class ScanningPolicy(EvictionPolicy, ABC):
+    """Scores that depend on time or on each other: all candidates are scored anew for every victim.
+
+    O(candidates) per victim.
+    """
+
+    @abstractmethod
+    def scores(
+        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scores of the KV candidates and of the state candidates; the lowest goes first."""

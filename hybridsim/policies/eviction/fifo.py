@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-from hybridsim.policies.base import Priority, Resident
+from hybridsim.policies.base import Priority, RankingPolicy, Resident
 
 
-@dataclass(frozen=True, slots=True)
-class FIFO:
+@dataclass(frozen=True)
+class FIFO(RankingPolicy):
     """Evict what was cached first, however often it was used since; ties deepest first."""
-
-    refreshes_path: bool = True
 
     def kv_priority(self, item: Resident) -> Priority:
         return (item.created, -item.end, 1)

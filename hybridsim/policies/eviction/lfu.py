@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
-from hybridsim.policies.base import Priority, Resident
+from hybridsim.policies.base import Priority, RankingPolicy, Resident
 
 
-@dataclass(frozen=True, slots=True)
-class LFU:
+@dataclass(frozen=True)
+class LFU(RankingPolicy):
     """Evict what was used by the fewest requests; ties by age of last use, then deepest first.
 
     A node split off from another inherits its count (SGLang 0.5.23 does the same).
     """
-
-    refreshes_path: bool = True
 
     def kv_priority(self, item: Resident) -> Priority:
         return (item.num_touches, item.kv_access, -item.end, 1)

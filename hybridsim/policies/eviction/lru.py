@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from hybridsim.errors import UserError
-from hybridsim.policies.base import Priority, Resident
+from hybridsim.policies.base import Priority, RankingPolicy, Resident
 
 
-@dataclass(frozen=True, slots=True)
-class LRU:
+@dataclass(frozen=True)
+class LRU(RankingPolicy):
     """Evict what was used longest ago; of one use, the deepest first, and a state before its KV.
 
     refresh: `path` touches every state on the matched path (SGLang until 2026-07), `consumed` only
