@@ -1,48 +1,75 @@
 """From a run's config to its objects: the one place that knows both. Objects never see a config."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from hybridsim.cache.base import PrefixCache
+from hybridsim.cache.block_cache import BlockLRU
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
-from hybridsim.config import UNLIMITED, CacheConfig, RunConfig, TraceConfig, did_you_mean, validate
+from hybridsim.config import UNLIMITED, CacheConfig, RunConfig, exact_size, validate
 from hybridsim.config.schema import StrictBool
 from hybridsim.cost import get_cost_model
 from hybridsim.cost.base import CostModel
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec, get_model
 from hybridsim.policies import make_checkpoint, make_eviction
-from hybridsim.request import Trace
+from hybridsim.records import RequestRecord
+from hybridsim.request import Request, Trace
 from hybridsim.sim.options import SchedulerOptions
-from hybridsim.traces import read_trace
+from hybridsim.sim.replay import replay
+from hybridsim.traces import open_trace, read_trace
 from hybridsim.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much a cache holds; None is unlimited. In layout shared only `total_bytes` is a limit."""
+    """How much a cache holds, in whatever it is counted; None where that is no limit of it."""
 
-    total_bytes: int | None
+    total_bytes: int | None = None
     kv_tokens: int | None = None
     state_slots: int | None = None
+    num_blocks: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_unlimited(self) -> bool:
+        limits = (self.total_bytes, self.kv_tokens, self.state_slots, self.num_blocks)
+        return all(limit is None for limit in limits)
+
+
+OnProgress = Callable[[int, int], None]
+
+
+class Replay(Protocol):
+    """Serves requests one after another, checks the laws at the end, returns a row for each."""
+
+    def __call__(
+        self, requests: Sequence[Request], ideal_tokens: Sequence[int], progress: OnProgress
+    ) -> list[RequestRecord]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A fresh cache and what a report must know of it."""
+    """A fresh cache under an engine's rules, and what a report must know of it.
 
-    cache: PrefixCache
+    `cache` is what timed mode drives; None where the engine has no timed mode.
+    `usage` gives further summary columns after a run, such as peaks in bytes.
+    `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
+    """
+
+    replay: Replay
+    cache: PrefixCache | None
+    usage: Callable[[], dict[str, float]]
     capacity: Capacity
     model: ModelSpec
     keeps_outputs: bool
     caps_last_token: bool
+    notes: tuple[str, ...] = ()
 
 
 class ResearchOptions(BaseModel):
@@ -72,9 +99,13 @@ def check_run(config: RunConfig) -> Built:
     """Build all but the trace; raises UserError naming the config key."""
     built = build_cache(config)
     if config.mode == "timed":
+        if built.cache is None:
+            raise UserError(
+                "mode", f"'timed' is not available for engine {config.engine.name}; allowed: replay"
+            )
         build_cost(config)
         build_scheduler(config)
-    _check_trace(config.trace)
+    _check_trace(config)
     return built
 
 
@@ -118,8 +149,6 @@ def load_trace(config: RunConfig) -> Trace:
         _TRACES[key] = read_trace(
             trace.path, trace.format, first=trace.first, options=trace.options, seed=config.seed
         )
-    if not _TRACES[key].requests:
-        raise UserError("trace", f"{_TRACES[key].name} holds no requests; allowed: at least one")
     return _TRACES[key]
 
 
@@ -128,14 +157,10 @@ def num_warmup_requests(trace: Trace, warmup: float) -> int:
     return int(len(trace.requests) * warmup)
 
 
-def _check_trace(trace: TraceConfig) -> None:
-    if trace.path is None:
-        return
-    path = Path(trace.path)
-    if not path.exists():
-        folder = path.parent if path.parent.is_dir() else Path()
-        near = did_you_mean(path.name, [entry.name for entry in folder.iterdir()])
-        raise UserError("trace.path", f"{trace.path!r} does not exist{near}; allowed: a trace file")
+def _check_trace(config: RunConfig) -> None:
+    """Format, options and path, without reading the file."""
+    trace = config.trace
+    open_trace(trace.path, trace.format, first=trace.first, options=trace.options, seed=config.seed)
 
 
 def _build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOptions) -> Built:
@@ -143,7 +168,7 @@ def _build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOptio
     checkpoint = make_checkpoint(_policy(cache.checkpoint))
     eviction = make_eviction(_policy(cache.eviction))
     memory, capacity = _research_memory(cache, model, page_bytes)
-    built = RadixCache(
+    radix = RadixCache(
         memory,
         cache.page_size,
         checkpoint,
@@ -151,7 +176,69 @@ def _build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOptio
         compute_last_token=options.compute_last_token,
         cache_outputs=options.cache_outputs,
     )
-    return Built(built, capacity, model, options.cache_outputs, options.compute_last_token)
+
+    def peaks() -> dict[str, float]:
+        usage = radix.usage()
+        return {
+            "peak_kv_bytes": usage.peak_kv_bytes,
+            "peak_state_bytes": usage.peak_state_bytes,
+        }
+
+    return Built(
+        lambda requests, ideal, progress: replay(requests, radix, ideal, progress),
+        radix,
+        peaks,
+        capacity,
+        model,
+        options.cache_outputs,
+        options.compute_last_token,
+    )
+
+
+def _build_block_lru(cache: CacheConfig, model: ModelSpec, options: NoOptions) -> Built:
+    if cache.memory not in (None, UNLIMITED):
+        raise UserError(
+            "cache.memory",
+            f"{exact_size(cache.memory)} has no meaning for engine block_lru; "
+            "allowed: num_blocks, or memory: unlimited",
+        )
+    num_blocks = cache.num_blocks
+    if cache.memory is None:
+        num_blocks = _needed(num_blocks, "cache.num_blocks", "an integer >= 1")
+    blocks = BlockLRU(num_blocks)
+    note = "block_lru: a block of the trace is one unit; the model's sizes and states play no part"
+    return Built(
+        lambda requests, _, progress: serve_all(blocks, requests, progress),
+        None,
+        lambda: {"peak_blocks": blocks.peak_blocks},
+        Capacity(num_blocks=num_blocks),
+        model,
+        keeps_outputs=False,
+        caps_last_token=False,
+        notes=(note,),
+    )
+
+
+class Server(Protocol):
+    """An engine that serves one request to its end at a time."""
+
+    def serve(self, request: Request) -> RequestRecord: ...
+
+    def check(self) -> None:
+        """Raise AssertionError if a law is broken."""
+        ...
+
+
+def serve_all(
+    server: Server, requests: Sequence[Request], progress: OnProgress
+) -> list[RequestRecord]:
+    """Replay for engines that are no PrefixCache."""
+    records = []
+    for index, request in enumerate(requests):
+        records.append(server.serve(request))
+        progress(index + 1, len(requests))
+    server.check()
+    return records
 
 
 def _policy(named: Any) -> str | dict[str, Any]:
@@ -163,7 +250,7 @@ def _research_memory(
 ) -> tuple[Memory, Capacity]:
     slot_bytes = model.state_bytes
     if cache.memory == UNLIMITED:
-        return Memory(page_bytes, slot_bytes, None, None), Capacity(None)
+        return Memory(page_bytes, slot_bytes, None, None), Capacity()
     if cache.layout == "shared":
         total_bytes = _needed(cache.memory, "cache.memory", "a size")
         _refuse_too_small(
@@ -183,7 +270,7 @@ def _split(cache: CacheConfig, model: ModelSpec, page_bytes: int) -> Capacity:
     total_bytes = _needed(cache.memory, "cache.memory", "a size")
     if not model.state_bytes:
         note = "the model has no recurrent state: all memory holds KV"
-        return Capacity(total_bytes, _whole_pages(cache, page_bytes, total_bytes), None, (note,))
+        return Capacity(total_bytes, _whole_pages(cache, page_bytes, total_bytes), notes=(note,))
     fraction = _needed(
         cache.state_fraction, "cache.state_fraction", "a fraction > 0 and < 1 (or layout: shared)"
     )
@@ -210,7 +297,7 @@ def _split_by_counts(cache: CacheConfig, model: ModelSpec) -> Capacity:
     slots = cache.state_slots
     if not model.state_bytes:
         note = ("the model has no recurrent state: state_slots is not used",) if slots else ()
-        return Capacity(kv_tokens * model.kv_bytes_per_token, kv_tokens, None, note)
+        return Capacity(kv_tokens * model.kv_bytes_per_token, kv_tokens, notes=note)
     slots = _needed(slots, "cache.state_slots", "an integer >= 1")
     total_bytes = kv_tokens * model.kv_bytes_per_token + slots * model.state_bytes
     return Capacity(total_bytes, kv_tokens, slots)
@@ -245,4 +332,5 @@ def _keys(*left_out: str) -> frozenset[str]:
 # Adding an engine = a builder and a line.
 ENGINES: Mapping[str, Engine] = {
     "research": Engine(ResearchOptions, _keys("num_blocks"), _build_research),
+    "block_lru": Engine(NoOptions, frozenset({"num_blocks", "memory"}), _build_block_lru),
 }

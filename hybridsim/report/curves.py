@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hybridsim.config import PlotConfig
+from hybridsim.config import PlotConfig, value_at
 from hybridsim.errors import UserError
 from hybridsim.report.figure import Figure, Level, Panel, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import XAxis, quantity, x_axis, y_axis
+from hybridsim.report.units import XAxis, key_label, quantity, x_axis, y_axis
 
 CEILING = "ceiling_token_hit_rate"
 _UNDER_CEILING = {"token_hit_rate", "token_match_rate"}
@@ -23,10 +23,40 @@ def curve(results: Results, plot: PlotConfig) -> Figure:
         _panel(title, rows, plot, axis, results.summary)
         for title, rows in split(results, [plot.x, plot.line])
     ]
-    what = " and ".join(quantity(column).label for column in plot.y)
-    by = f" by {plot.line}" if plot.line else ""
+    what = title_of(plot.y)
     name = "-".join([*plot.y, "over", plot.x, *(["by", plot.line] if plot.line else [])])
-    return Figure(name, f"{what} over {plot.x}{by}", panels, plot.line or "", _note(plot.y))
+    return Figure(
+        name,
+        f"{what} over {key_label(plot.x)}",
+        panels,
+        key_label(plot.line) if plot.line else "",
+        subtitle(results),
+        _note(plot.y),
+    )
+
+
+def title_of(columns: Sequence[str]) -> str:
+    """`Token match rate and token hit rate`."""
+    first, *others = [quantity(column).label for column in columns]
+    return " and ".join([first, *(other[0].lower() + other[1:] for other in others)])
+
+
+def subtitle(results: Results) -> str:
+    """Trace, model and mode, as far as all runs share them."""
+    parts = []
+    traces = {
+        (meta["trace"]["name"], meta["trace"]["num_requests"]) for meta in results.metas.values()
+    }
+    if len(traces) == 1:
+        name, num_requests = traces.pop()
+        parts.append(f"{name}, {num_requests:,} requests")
+    for key in ("model", "engine", "gpu", "mode"):
+        value = value_at(results.experiment.runs[0].config, key)
+        is_default = key == "engine" and value == "research" or value is None
+        is_used = key != "gpu" or results.is_timed
+        if key not in results.axes and is_used and not is_default:
+            parts.append(str(value))
+    return " \u00b7 ".join(parts)
 
 
 def split(results: Results, drawn: Sequence[str | None]) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -55,15 +85,15 @@ def lines(
 def _panel(
     title: str, rows: pd.DataFrame, plot: PlotConfig, x: XAxis, whole: pd.DataFrame
 ) -> Panel:
-    series = []
+    series: list[Series] = []
     for color, value, chosen in lines(rows, plot.line, whole):
         for column in plot.y:
             label = value or quantity(column).label
             # of several metrics the last is the one in question, the others stand behind it
             style = Style.LINE if column == plot.y[-1] else Style.FAINT
             if style == Style.FAINT:
-                label = f"{value}: {quantity(column).label}" if value else label
-            series.append(_series(label, chosen, plot, column, x, color, style))
+                label = quantity(column).label
+            series.extend(_series(label, chosen, plot, column, x, color, style))
     factor = quantity(plot.y[0]).factor
     levels = _ceilings(rows, factor) if _UNDER_CEILING & set(plot.y) else []
     tops = [*whole[list(plot.y)].max() * factor, *(level.y for level in levels)]
@@ -79,13 +109,17 @@ def _series(
     x: XAxis,
     color: int,
     style: Style,
-) -> Series:
+) -> Iterator[Series]:
+    """The points in order; those set apart on the axis are not joined to the others."""
     known = rows[rows[column].notna() & rows[plot.x].notna()]
-    points = sorted(
-        (x.positions[value], y * quantity(column).factor)
-        for value, y in zip(known[plot.x], known[column], strict=True)
-    )
-    return Series(label, [p[0] for p in points], [p[1] for p in points], color, style)
+    for is_apart in (False, True):
+        points = sorted(
+            (x.positions[value], y * quantity(column).factor)
+            for value, y in zip(known[plot.x], known[column], strict=True)
+            if (value in x.apart) == is_apart
+        )
+        if points:
+            yield Series(label, [p[0] for p in points], [p[1] for p in points], color, style)
 
 
 def _ceilings(rows: pd.DataFrame, factor: float) -> list[Level]:
@@ -103,5 +137,5 @@ def _check_columns(summary: pd.DataFrame, columns: Sequence[str]) -> None:
 
 def _note(columns: Sequence[str]) -> str:
     if set(columns) >= _UNDER_CEILING:
-        return "Solid: tokens really reused. Faint: tokens whose KV was resident."
+        return "Solid: tokens really reused (hit). Dotted: tokens whose KV was resident (match)."
     return ""

@@ -7,10 +7,10 @@ import pandas as pd
 
 from hybridsim.config import PlotConfig
 from hybridsim.errors import UserError
-from hybridsim.report.curves import lines, split
+from hybridsim.report.curves import lines, split, subtitle, title_of
 from hybridsim.report.figure import Axis, Figure, Panel, Scale, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import quantity
+from hybridsim.report.units import key_label, quantity
 
 _MAX_POINTS = 400
 REQUEST_TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
@@ -38,10 +38,11 @@ def cdf(results: Results, plot: PlotConfig) -> Figure:
             x = Axis(f"{quantity(column).axis_label}, log scale", Scale.LOG)
             y = Axis("Requests at or below (%)", range=(0.0, 100.0))
             panels.append(Panel(title, x, y, series))
-    by = f" by {plot.line}" if plot.line else ""
-    title = f"{' and '.join(quantity(column).label for column in columns)}{by}"
+    title = title_of(columns)
     name = "-".join(["cdf", *columns, *(["by", plot.line] if plot.line else [])])
-    return Figure(name, title, panels, plot.line or "", "Refused requests are left out.")
+    legend = key_label(plot.line) if plot.line else ""
+    note = "Refused requests are left out."
+    return Figure(name, title, panels, legend, subtitle(results), note)
 
 
 def steps(results: Results, plot: PlotConfig) -> Figure:
@@ -60,10 +61,10 @@ def steps(results: Results, plot: PlotConfig) -> Figure:
             ]
             y = Axis(_PER_SECOND.get(column) or quantity(column).axis_label)
             panels.append(Panel(title, Axis("Time since the first arrival (s)"), y, series))
-    by = f" by {plot.line}" if plot.line else ""
+    legend = key_label(plot.line) if plot.line else ""
     name = "-".join(["steps", *plot.y, *(["by", plot.line] if plot.line else [])])
     note = "Means over equal stretches of time, idle time included."
-    return Figure(name, f"The server over time{by}", panels, plot.line or "", note)
+    return Figure(name, "The server over time", panels, legend, subtitle(results), note)
 
 
 def _values(results: Results, rows: pd.DataFrame, column: str) -> np.ndarray:

@@ -33,7 +33,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one colour. `color` counts the values of the figure's line key from 0."""
+    """Points of one colour. `color` counts the values of the figure's line key from 0.
+
+    Series of the same label share a legend entry; faint ones are told apart by colour alone.
+    """
 
     label: str
     x: Sequence[float]
@@ -63,7 +66,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """`name` is the file's stem, `legend_title` the key whose values are the colours.
+    """`name` is the file's stem, `legend_title` the key whose values are the colours,
+    `subtitle` what all runs have in common.
 
     `note`: what a reader must know to believe the figure; shown below it.
     """
@@ -72,6 +76,7 @@ class Figure:
     title: str
     panels: list[Panel]
     legend_title: str = ""
+    subtitle: str = ""
     note: str = ""
 
 

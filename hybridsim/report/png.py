@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from hybridsim.report.figure import COLORS, MARKERS, Axis, Figure, Panel, Scale, Series, Style
 
 _PANEL_INCHES = (5.4, 3.7)
+_TITLE_INCHES = 0.72
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)))
 _GREY = "#5f6368"
 
@@ -22,18 +25,26 @@ def draw_png(figure: Figure, path: Path) -> None:
     num_rows = ceil(len(figure.panels) / num_columns)
     width = _PANEL_INCHES[0] * num_columns + 2.2
     height = _PANEL_INCHES[1] * num_rows + 0.9
-    canvas = Canvas(figsize=(width, height), dpi=150, layout="constrained")
+    # the uppermost inches are the title's own
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - _TITLE_INCHES / height))
+    canvas = Canvas(figsize=(width, height), dpi=150, layout=layout)
     grid = canvas.subplots(num_rows, num_columns, squeeze=False)
     cells: Iterator[Axes] = iter(grid.ravel())
     for panel, axes in zip(figure.panels, cells, strict=False):
         _draw_panel(panel, axes)
     for axes in cells:
         axes.set_visible(False)
-    canvas.suptitle(figure.title, fontsize=13, fontweight="bold", x=0.02, ha="left")
+    _title(figure, canvas, height)
     _legend(figure, canvas)
     if figure.note:
         canvas.supxlabel(figure.note, fontsize=8.5, color=_GREY, x=0.02, ha="left")
     canvas.savefig(path, metadata={"Software": None})
+
+
+def _title(figure: Figure, canvas: Canvas, height: float) -> None:
+    """Two lines in a band of their own above the panels."""
+    canvas.text(0.015, 1 - 0.14 / height, figure.title, fontsize=13, fontweight="bold", va="top")
+    canvas.text(0.015, 1 - 0.42 / height, figure.subtitle, fontsize=9, color=_GREY, va="top")
 
 
 def _num_columns(num_panels: int) -> int:
@@ -63,8 +74,8 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _look(series: Series) -> dict[str, object]:
-    look: dict[str, object] = {
+def _look(series: Series) -> dict[str, Any]:
+    look: dict[str, Any] = {
         "color": COLORS[series.color % len(COLORS)],
         "linestyle": _DASHES[series.color // len(COLORS) % len(_DASHES)],
         "linewidth": 1.9,
@@ -88,7 +99,7 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
         target.set_major_locator(FixedLocator(list(axis.ticks)))
         target.set_minor_locator(NullLocator())
         many = len(axis.ticks) > 8 or any(len(label) > 10 for label in axis.ticks.values())
-        rotation = {"rotation": 30, "ha": "right"} if many and which == "x" else {}
+        rotation: dict[str, Any] = {"rotation": 30, "ha": "right"} if many and which == "x" else {}
         target.set_ticklabels(list(axis.ticks.values()), **rotation)
     if axis.range is not None:
         getattr(axes, f"set_{which}lim")(*axis.range)
@@ -98,16 +109,21 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
 def _legend(figure: Figure, canvas: Canvas) -> None:
     """Outside of the data, each label once over all panels."""
     labels: dict[str, Series] = {}
+    faint: dict[str, Line2D] = {}
     for panel in figure.panels:
         for series in panel.series:
-            labels.setdefault(series.label, series)
-    if len(labels) < 2:
+            if series.style == Style.FAINT:
+                look = _look(series) | {"color": _GREY, "alpha": 0.8, "marker": ""}
+                faint.setdefault(series.label, Line2D([], [], label=series.label, **look))
+            else:
+                labels.setdefault(series.label, series)
+    if len(labels) + len(faint) < 2:
         return
-    ordered = sorted(labels.values(), key=lambda s: (s.style == Style.FAINT, s.color))
-    handles = [Line2D([], [], label=series.label, **_look(series)) for series in ordered]  # type: ignore[arg-type]
+    ordered = sorted(labels.values(), key=lambda series: series.color)
+    handles = [Line2D([], [], label=series.label, **_look(series)) for series in ordered]
     canvas.legend(
-        handles=handles,
-        loc="outside right upper",
+        handles=[*handles, *faint.values()],
+        loc="outside right center",
         title=figure.legend_title or None,
         fontsize=9,
         title_fontsize=9,

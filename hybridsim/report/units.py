@@ -24,7 +24,7 @@ class Quantity:
 
 _NAMES = {
     "token_hit_rate": "Token hit rate",
-    "token_match_rate": "Token match rate (KV resident)",
+    "token_match_rate": "Token match rate",
     "request_hit_rate": "Requests with a hit",
     "ceiling_token_hit_rate": "Ceiling (infinite cache)",
     "ttft_s": "Time to first token",
@@ -39,6 +39,15 @@ _NAMES = {
     "num_waiting": "Requests waiting",
     "num_prefill_tokens": "Prefill tokens",
     "num_decode_tokens": "Decode tokens",
+}
+TOKEN_RATES = {"token_hit_rate", "token_match_rate", "ceiling_token_hit_rate"}
+_KEYS = {
+    "cache.memory": "memory",
+    "cache.checkpoint": "checkpoint policy",
+    "cache.eviction": "eviction policy",
+    "cache.layout": "memory layout",
+    "cache.state_fraction": "share of memory for states",
+    "cache.page_size": "page size",
 }
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
@@ -69,7 +78,7 @@ def y_axis(columns: Sequence[str], values: Iterable[float]) -> Axis:
     first = quantities[0]
     label = first.axis_label
     if len(quantities) > 1:
-        label = f"{' and '.join(q.label for q in quantities)} ({first.unit})".replace(" ()", "")
+        label = "Share of prompt tokens (%)" if set(columns) <= TOKEN_RATES else first.unit
     highest = max(values, default=1.0)
     if first.unit == "%":
         top = min(100.0, ceil(highest * 1.06 / 5) * 5) if highest > 5 else highest * 1.15 or 1.0
@@ -77,12 +86,21 @@ def y_axis(columns: Sequence[str], values: Iterable[float]) -> Axis:
     return Axis(label, range=(0.0, highest * 1.06 or 1.0))
 
 
+def key_label(key: str) -> str:
+    """A config key for people."""
+    return _KEYS.get(key, key)
+
+
 @dataclass(frozen=True, slots=True)
 class XAxis:
-    """An axis for a swept key, and where on it each of the values lies."""
+    """An axis for a swept key, and where on it each of the values lies.
+
+    `apart`: values that stand beside the scale, not on it.
+    """
 
     axis: Axis
     positions: dict[str, float]
+    apart: frozenset[str] = frozenset()
 
 
 def x_axis(key: str, values: Sequence[str]) -> XAxis:
@@ -95,11 +113,16 @@ def x_axis(key: str, values: Sequence[str]) -> XAxis:
     numbers = _numbers(values)
     if numbers is None:
         positions = {value: float(index) for index, value in enumerate(values)}
-        return XAxis(Axis(key, ticks={at: value for value, at in positions.items()}), positions)
+        return XAxis(
+            Axis(key_label(key).capitalize(), ticks={at: value for value, at in positions.items()}),
+            positions,
+        )
     spread = max(numbers.values()) / max(min(numbers.values()), 1e-300)
     is_log = min(numbers.values()) > 0 and spread > 16 and len(numbers) > 2
     ticks = {at: f"{at:g}" for at in sorted(numbers.values())} if len(numbers) <= 12 else None
-    return XAxis(Axis(key, Scale.LOG2 if is_log else Scale.LINEAR, ticks), numbers)
+    return XAxis(
+        Axis(key_label(key).capitalize(), Scale.LOG2 if is_log else Scale.LINEAR, ticks), numbers
+    )
 
 
 def _memory_axis(values: Sequence[str]) -> XAxis:
@@ -107,11 +130,10 @@ def _memory_axis(values: Sequence[str]) -> XAxis:
     highest, lowest = max(sizes.values(), default=1.0), min(sizes.values(), default=1.0)
     ticks = {2.0**e: _gib(2.0**e) for e in range(floor(log2(lowest)), ceil(log2(highest)) + 1)}
     if "unlimited" in values:
-        sizes["unlimited"] = highest * 2.0
-        ticks.pop(sizes["unlimited"], None)
-        ticks[sizes["unlimited"]] = "unlimited"
+        sizes["unlimited"] = max(ticks) * 2.0**1.2
+        ticks[sizes["unlimited"]] = "no limit"
     label = "Cache memory, KV and states together (GiB, log scale)"
-    return XAxis(Axis(label, Scale.LOG2, ticks), sizes)
+    return XAxis(Axis(label, Scale.LOG2, ticks), sizes, frozenset({"unlimited"}))
 
 
 def _gib(size_gib: float) -> str:

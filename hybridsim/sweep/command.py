@@ -40,7 +40,9 @@ def run(
     try:
         outcome = run_experiment(experiment, out_dir, executor, console, resume=resume)
     except KeyboardInterrupt:
-        console.print(f"interrupted; finished runs are in {out_dir}; go on with --resume")
+        console.print(
+            f"interrupted; finished runs are in {out_dir}; go on with --resume", soft_wrap=True
+        )
         return EXIT_INTERRUPTED
     if outcome.finished or outcome.skipped:
         draw_report(out_dir)
@@ -52,7 +54,7 @@ def report(folder: Path) -> None:
     """Draw figures and report anew."""
     console = Console(stderr=True)
     for path in draw_report(folder):
-        console.print(f"wrote {path}", markup=False, highlight=False)
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _tell(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
@@ -61,34 +63,35 @@ def _tell(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
         f"{len(outcome.finished)} runs done{skipped}, {len(outcome.failures)} failed", markup=False
     )
     if outcome.failures:
-        console.print(f"configs and tracebacks of the failed runs: {out_dir / 'failed'}")
+        console.print(
+            f"configs and tracebacks of the failed runs: {out_dir / 'failed'}", soft_wrap=True
+        )
     if outcome.finished or outcome.skipped:
-        console.print(f"summary: {out_dir / 'summary.csv'}", markup=False, highlight=False)
-        console.print(f"report:  {out_dir / 'report.html'}", markup=False, highlight=False)
+        console.print(
+            f"summary: {out_dir / 'summary.csv'}", markup=False, highlight=False, soft_wrap=True
+        )
+        console.print(
+            f"report:  {out_dir / 'report.html'}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _runs_table(experiment: Experiment) -> Table:
     """Runs and the sizes of their caches."""
     table = Table(title=f"{experiment.name}: {len(experiment.runs)} runs")
-    for heading in ("run", *experiment.axes, "memory", "KV tokens", "state slots"):
+    for heading in ("run", *experiment.axes, "memory", "KV tokens", "state slots", "blocks"):
         table.add_column(heading, no_wrap=True)
     for run in experiment.runs:
         capacity = check_run(run.config).capacity
-        swept = [str(value) for value in run.swept.values()]
-        total = "unlimited"
-        if capacity.total_bytes is not None:
-            total = format_bytes(capacity.total_bytes)
+        total_bytes = capacity.total_bytes
+        counts = (capacity.kv_tokens, capacity.state_slots, capacity.num_blocks)
         table.add_row(
             run.run_id,
-            *swept,
-            total,
-            _count(capacity.kv_tokens, capacity.total_bytes),
-            _count(capacity.state_slots, capacity.total_bytes),
+            *(str(value) for value in run.swept.values()),
+            "unlimited"
+            if capacity.is_unlimited
+            else format_bytes(total_bytes)
+            if total_bytes
+            else "",
+            *("" if count is None else f"{count:,}" for count in counts),
         )
     return table
-
-
-def _count(number: int | None, total_bytes: int | None) -> str:
-    if number is not None:
-        return f"{number:,}"
-    return "unlimited" if total_bytes is None else "-"

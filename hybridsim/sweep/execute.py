@@ -12,13 +12,12 @@ import numpy as np
 from hybridsim import __version__, metrics
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
-from hybridsim.errors import UserError
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.engine import simulate
-from hybridsim.sim.replay import replay
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.sweep.store import RunResult, file_bytes
+from hybridsim.traces import require_content
 
 # The trie of a trace costs about as much as its parse; like the parse it is done once a process.
 _IDEALS: dict[tuple[int, bool, bool], np.ndarray] = {}
@@ -74,7 +73,8 @@ def _drive(
     config: RunConfig, built: Built, trace: Trace, ideal: np.ndarray, on_progress: _Batched
 ) -> tuple[Sequence[RequestRecord], Sequence[StepRecord] | None]:
     if config.mode == "replay":
-        return replay(trace.requests, built.cache, ideal.tolist(), on_progress), None
+        return built.replay(trace.requests, ideal.tolist(), on_progress), None
+    assert built.cache is not None
     result = simulate(
         trace.requests,
         built.cache,
@@ -82,7 +82,7 @@ def _drive(
         build_scheduler(config),
         arrivals=config.arrivals.mode,
         rate_scale=config.arrivals.rate_scale,
-        on_progress=on_progress,
+        progress=on_progress,
     )
     return result.records, result.steps
 
@@ -103,8 +103,7 @@ def _metrics(
 ) -> tuple[dict[str, Any], list[str]]:
     """The summary's numbers, and sentences about those that are refused."""
     values: dict[str, Any] = dict(metrics.summarise(records, steps, warmup=config.trace.warmup))
-    usage = built.cache.usage()
-    values |= {"peak_kv_bytes": usage.peak_kv_bytes, "peak_state_bytes": usage.peak_state_bytes}
+    values |= built.usage()
     num_warmup = len(records) - int(values["num_requests"])
     values["ceiling_token_hit_rate"] = ceiling_token_hit_rate(trace.requests, ideal, num_warmup)
     refused = []
@@ -137,11 +136,17 @@ def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]
             "dropped": trace.dropped,
         },
         "num_warmup_requests": int(len(trace.requests) * config.trace.warmup),
-        "assumptions": [*trace.assumptions, *capacity.notes, *_assumptions(config, built)],
+        "assumptions": [
+            *trace.assumptions,
+            *capacity.notes,
+            *built.notes,
+            *_assumptions(config, built),
+        ],
         "capacity": {
             "total_bytes": capacity.total_bytes,
             "kv_tokens": capacity.kv_tokens,
             "state_slots": capacity.state_slots,
+            "num_blocks": capacity.num_blocks,
             "kv_bytes_per_token": built.model.kv_bytes_per_token,
             "state_bytes": built.model.state_bytes,
         },
@@ -168,11 +173,7 @@ def _assumptions(config: RunConfig, built: Built) -> list[str]:
     return notes
 
 
-def require_content(config: RunConfig, trace: Trace) -> None:
+def check_content(config: RunConfig, trace: Trace) -> None:
     """Replay answers with hit rates only, so it needs to know what is in the prompts."""
-    if config.mode == "replay" and not trace.has_content:
-        raise UserError(
-            "trace.format",
-            f"{config.trace.format!r} tells how long prompts are, not what is in them, so no hit "
-            "rate can be computed; allowed: mode: timed, or a trace with content",
-        )
+    if config.mode == "replay":
+        require_content(trace)

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from hybridsim.sweep.events import Advanced, Event, Failed, Finished, OnEvent, Work
 
@@ -31,7 +32,7 @@ def run_processes(work: Work, indices: Sequence[int], on_event: OnEvent, num_job
             worker.start(todo.pop())
         while busy := {worker.connection: worker for worker in workers if worker.index is not None}:
             for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
+                worker = busy[connection]
                 event = worker.receive()
                 on_event(event)
                 if isinstance(event, Advanced):
@@ -50,7 +51,7 @@ class _Worker:
     """A process and the run that it has in hand (`index`, None when idle)."""
 
     def __init__(self, work: Work) -> None:
-        context = mp.get_context(_METHOD)
+        context: Any = mp.get_context(_METHOD)
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(work, theirs), daemon=True)
         self._process.start()

@@ -11,9 +11,10 @@ from hybridsim.build import build_cache, check_run, load_trace
 from hybridsim.config import Experiment, Run
 from hybridsim.errors import UserError
 from hybridsim.sweep.events import Event, Executor, Failed, Finished
-from hybridsim.sweep.execute import execute, ideals, require_content
+from hybridsim.sweep.execute import check_content, execute, ideals
 from hybridsim.sweep.local import run_processes, run_serial
 from hybridsim.sweep.on_ray import import_ray, run_ray
+from hybridsim.sweep.plots import check_plots
 from hybridsim.sweep.progress import SweepProgress
 from hybridsim.sweep.store import (
     forget_failure,
@@ -52,11 +53,13 @@ def check_experiment(experiment: Experiment) -> None:
 
     Raises the UserError at the file and line that gave the value.
     """
+    built = {}
     for run in experiment.runs:
         try:
-            check_run(run.config)
+            built[run.config.engine.name] = check_run(run.config)
         except UserError as error:
             raise experiment.relocate(error, run) from None
+    check_plots(experiment, built.values())
 
 
 def read_traces(experiment: Experiment) -> dict[str, int]:
@@ -65,7 +68,7 @@ def read_traces(experiment: Experiment) -> dict[str, int]:
     for run in experiment.runs:
         try:
             trace = load_trace(run.config)
-            require_content(run.config, trace)
+            check_content(run.config, trace)
             # also what workers would otherwise compute once each
             ideals(run.config, build_cache(run.config))
             sizes[run.run_id] = len(trace.requests)
