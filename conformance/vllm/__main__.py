@@ -57,10 +57,9 @@ def real_trace(
     session: Annotated[str | None, typer.Option(help="Only this session.")] = None,
     digest_every: int = 500,
 ) -> None:
-    """The first requests of a real trace, with the block size of a real model."""
-    requests = read_trace(path, format, first=first if session is None else None).requests
-    if session is not None:
-        requests = [r for r in requests if r.session_id == session][:first]
+    """The first requests of a real trace (of one session), with a real model's block size."""
+    requests = read_trace(path, format, first=first).requests
+    requests = [r for r in requests if session is None or r.session_id == session]
     tokens = Tokens(scale)
     trace = [tokens.row(request) for request in requests]
     longest = max(len(row["tokens"]) + len(row["output"]) for row in trace)
