@@ -16,6 +16,7 @@ class Strategy(StrEnum):
     EXTRA_BUFFER_LAZY = "extra_buffer_lazy"
 
 
+_TLRU = ("tlru_threshold", "tlru_next_prompt_estimate")
 EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru", "fifo", "mru", "filo")
 
 
@@ -67,9 +68,20 @@ class SGLangOptions:
         for name in ("track_interval", "chunk_size", "int8_ckpt_size", "sliding_window"):
             if getattr(self, name) is not None:
                 _require_positive(f"engine.{name}", getattr(self, name))
+        for name in ("chunked_prefill_size", "max_states_per_path", *_TLRU):
+            _require_integer(f"engine.{name}", getattr(self, name))
+        for name in ("overlap", "int8_ckpt", "skip_decode_lock", "radix"):
+            if not isinstance(getattr(self, name), bool):
+                value = getattr(self, name)
+                raise UserError(f"engine.{name}", f"{value!r}; allowed: true or false")
         self._check_combinations()
 
     def _check_combinations(self) -> None:
+        if self.kv_tokens < self.page_size:
+            raise UserError(
+                "cache.kv_tokens",
+                f"{self.kv_tokens}; allowed: at least one page of {self.page_size} tokens",
+            )
         if self.strategy is Strategy.NO_BUFFER and self.page_size != 1:
             raise UserError(
                 "cache.page_size",
@@ -137,6 +149,11 @@ def options_from(mapping: dict[str, Any]) -> SGLangOptions:
         if key not in known:
             raise unknown_name(f"engine.{key}", key, known)
     return SGLangOptions(**mapping)
+
+
+def _require_integer(place: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UserError(place, f"{value!r}; allowed: a whole number")
 
 
 def _require_positive(place: str, value: object) -> None:
