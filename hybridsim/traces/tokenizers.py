@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hybridsim.errors import UserError
 
-_PIECE = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s?[^\w\s]{1,2}|\s+|_|.", re.DOTALL)
+PIECE = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s?[^\w\s]{1,2}|\s+|_|.", re.DOTALL)
 PLACE = "trace.tokenizer"
 
 
@@ -35,7 +35,7 @@ class WordTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`."""
-        return [self._id(piece) for piece in _PIECE.findall(text)]
+        return [self._id(piece) for piece in PIECE.findall(text)]
 
     def _id(self, piece: str) -> int:
         found = self._id_of.get(piece)
