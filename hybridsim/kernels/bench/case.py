@@ -52,3 +52,9 @@ def random_normal(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> torc
     """Standard normal numbers on the GPU; the same for the same seed and shape."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
     return torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).to(dtype)
+
+
+def permutation(length: int, seed: int) -> torch.Tensor:
+    """Indices 0 .. length - 1 in random order, int32, on the GPU; the same for the same seed."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randperm(length, generator=generator, device="cuda").int()

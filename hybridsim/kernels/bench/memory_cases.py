@@ -6,7 +6,7 @@ import torch
 
 from hybridsim.kernels import attention, rows
 from hybridsim.kernels.attention import PagedKV
-from hybridsim.kernels.bench.case import Case, MakeCall, random_normal
+from hybridsim.kernels.bench.case import Case, MakeCall, permutation, random_normal
 from hybridsim.kernels.bench.timing import Call, rotations
 from hybridsim.kernels.plan import SequenceTask, make_plan
 
@@ -18,7 +18,7 @@ GEOMETRIES = {"d256": (8, 2, 256, 0), "d128": (32, 8, 128, 0), "mla": (32, 1, 51
 def _copy_maker(layers: int, row_bytes: int, pairs: int, is_torch: bool) -> MakeCall:
     def make(seed: int) -> Call:
         pool = random_normal((layers, 2 * pairs, row_bytes // 4), seed, torch.float32)
-        order = torch.randperm(2 * pairs, device="cuda").int()
+        order = permutation(2 * pairs, seed + 7)
         sources, targets = order[:pairs].contiguous(), order[pairs:].contiguous()
         long_sources, long_targets = sources.long(), targets.long()
 
@@ -66,7 +66,7 @@ def _decode_maker(geometry: str, batch: int, context: int) -> MakeCall:
     def make(seed: int) -> Call:
         pages = context // 16
         cache = make_cache(geometry, batch * pages, 16, seed)
-        table = torch.randperm(batch * pages, device="cuda").int().view(batch, pages)
+        table = permutation(batch * pages, seed + 7).view(batch, pages)
         q = random_normal((batch, heads, value_size + rotary), seed + 2, BF16)
         lengths = torch.full((batch,), context, device="cuda", dtype=torch.int32)
         scale = (value_size + rotary) ** -0.5
@@ -103,7 +103,7 @@ def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -
         if rival is not None:
             return lambda: _sdpa(q, k, v, rival)
         cache = make_cache(geometry, max(1, prefix // 16), 16, seed + 3)
-        table = torch.randperm(max(1, prefix // 16), device="cuda").int().view(1, -1)
+        table = permutation(max(1, prefix // 16), seed + 7).view(1, -1)
         num_prefix = torch.tensor([prefix], device="cuda", dtype=torch.int32)
         plan = make_plan([SequenceTask(tokens)], attention.query_block(cache), "cuda")
         return lambda: attention.prefill(q, k, v, cache, table, num_prefix, plan, size**-0.5)

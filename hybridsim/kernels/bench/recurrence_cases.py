@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from hybridsim.kernels import conv
-from hybridsim.kernels.bench.case import Case, MakeCall, random_normal
+from hybridsim.kernels.bench.case import Case, MakeCall, permutation, random_normal
 from hybridsim.kernels.bench.timing import Call, rotations
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, RULES, Rule, decode, prefill
@@ -119,7 +119,7 @@ def _decode_maker(rule: Rule, batch: int, state_dtype: torch.dtype) -> MakeCall:
     def make(seed: int) -> Call:
         x = draw(rule, batch, 16, 128, 128, seed)
         states = random_normal((batch + 3, 16, 128, 128), seed + 9, state_dtype)
-        slots = torch.randperm(batch + 3, device="cuda")[:batch].int()
+        slots = permutation(batch + 3, seed + 7)[:batch]
         index = torch.arange(batch, device="cuda", dtype=torch.int32)
         return lambda: decode(rule, *x, states, slots, index, scale=128**-0.5)
 
@@ -141,13 +141,13 @@ def conv_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
 
 
 def _conv_maker(tokens: int, is_decode: bool) -> MakeCall:
-    plan = make_plan([SequenceTask(tokens, 0, 0)], 16, "cuda")
+    plan = make_plan([SequenceTask(tokens, 0, 0)], CHUNK_SIZE, "cuda")
     weight = random_normal((6144, 4), 0, BF16)
 
     def make(seed: int) -> Call:
         x = random_normal((tokens, 6144), seed, BF16)
         states = random_normal((tokens if is_decode else 1, 3, 6144), seed + 1, BF16)
-        slots = torch.randperm(tokens, device="cuda").int()
+        slots = permutation(tokens, seed + 7)
         if is_decode:
             return lambda: conv.decode(x, weight, None, states, slots)
         return lambda: conv.prefill(x, weight, None, states, plan)

@@ -21,7 +21,8 @@ def _prefill_kernel(
     chunk = tl.program_id(1)
     position = tl.arange(0, C)
     inside = (position < tl.load(chunks_ptr + chunk * 3 + 1))[:, None] & in_width[None, :]
-    token = tl.load(chunks_ptr + chunk * 3) + position
+    start = tl.load(chunks_ptr + chunk * 3)
+    token = start + position
     sequence = tl.load(chunks_ptr + chunk * 3 + 2)
     read_slot = tl.load(sequences_ptr + sequence * 4 + 2).to(tl.int64)
     first = tl.load(sequences_ptr + sequence * 4 + 3)
@@ -36,7 +37,7 @@ def _prefill_kernel(
             x_ptr + source.to(tl.int64)[:, None] * x_stride + channels[None, :],
             mask=is_new, other=0.0,
         ).to(tl.float32)  # fmt: skip
-        if read_slot >= 0:
+        if read_slot >= 0 and start - first < W - 1:
             is_old = (source < first)[:, None] & inside
             row = (source - first + (W - 1))[:, None] * D + channels[None, :]
             old = tl.load(state_ptr + read_slot * slot_stride + row, mask=is_old, other=0.0)

@@ -96,7 +96,7 @@ def chunk_scan(
     key_size, chunk_size = parts.keys.shape[2], plan.chunk_size
     per_channel = parts.total is not None and parts.total.dim() == 3
     block_v, num_warps, num_stages = scan_tile(
-        num_heads * plan.num_sequences, value_size, out.device
+        num_heads * plan.num_sequences, key_size * chunk_size, value_size, out.device
     )
     grid = (triton.cdiv(value_size, block_v), num_heads, plan.num_sequences)
     _scan_kernel[grid](
@@ -109,13 +109,18 @@ def chunk_scan(
     )  # fmt: skip
 
 
-def scan_tile(num_tiles: int, value_size: int, device: torch.device) -> tuple[int, int, int]:
+def scan_tile(
+    num_tiles: int, tile_size: int, value_size: int, device: torch.device
+) -> tuple[int, int, int]:
     """State columns a program holds, its warps, its pipeline stages.
 
-    `num_tiles` = sequences x heads. Columns are narrow while multiprocessors would else be idle.
+    `num_tiles` = sequences x heads, `tile_size` = K x C. Columns are narrow while multiprocessors
+    would else be idle; stages are as many as shared memory takes.
     """
     block_v = min(64, max(16, triton.next_power_of_2(value_size)))
     enough = num_multiprocessors(device)
-    while block_v > 32 and num_tiles * triton.cdiv(value_size, block_v) < enough:
+    while block_v > 16 and num_tiles * triton.cdiv(value_size, block_v) < enough:
         block_v //= 2
-    return block_v, 4, 2
+    if tile_size > 64 * 128:
+        return min(block_v, 32), 4, 1
+    return block_v, 4, 3 if block_v == 16 else 2
