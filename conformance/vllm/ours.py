@@ -35,7 +35,7 @@ def options_of(config: Row, version: str) -> VLLMOptions:
         known["eagle_drop"] = version == "0.27.1" or (
             config.get("eagle_drop", True) and not lookahead
         )
-    return VLLMOptions(**{**known, "version": version})
+    return VLLMOptions(**{"retention": 0, **known, "version": version})
 
 
 def driver_geometry(config: Row, options: VLLMOptions) -> Geometry:

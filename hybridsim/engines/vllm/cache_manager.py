@@ -65,7 +65,7 @@ class CacheManager:
             layout.unit,
             self.pool,
             num_draft_blocks=options.spec_k,
-            retention=options.retention,
+            retention=options.retention_interval,
             retention_grid=layout.unit if fine else layout.block_size,
         )
         group.use_drop = use_drop
@@ -143,7 +143,7 @@ class CacheManager:
         return True
 
     def _prefill_end(self, seq: Sequence) -> int:
-        return seq.prefill_end if self.options.retention == 0 else 0
+        return seq.prefill_end if self.options.retention_interval == 0 else 0
 
     def _num_needed(self, seq: Sequence, demand: Demand, hit: Hit) -> int:
         hits = hit.blocks or [[]] * len(self.groups)

@@ -148,7 +148,7 @@ def build_layout(geometry: Geometry, options: VLLMOptions) -> Layout:
 
 
 def _unit(options: VLLMOptions, block: int, *, hybrid: bool) -> int:
-    retention, unit = options.retention, options.prefix_match_unit
+    retention, unit = options.retention_interval, options.prefix_match_unit
     if options.caching and hybrid and retention and retention % block:
         raise UserError(
             "engine.retention",

@@ -11,6 +11,9 @@ MODES = {"0.33.0": ("align", "none"), "0.27.1": ("align", "none", "all")}
 DTYPES = ("bf16", "fp16", "fp32", "fp8")
 
 
+_DEFAULT_RETENTION = ("retention", "default")
+
+
 @dataclass(frozen=True, kw_only=True)
 class VLLMOptions:
     """Settings of one engine; names are those of the conformance driver's configuration.
@@ -21,7 +24,8 @@ class VLLMOptions:
     block_size: tokens of a block; None derives it from the model (see `layout`).
     user_block_size: the smallest alignment of a derived block, in tokens.
     retention: None keeps every saved state, 0 only those a replay or a fork can use, N > 0 (a
-        multiple of the block) also those at multiples of N tokens.
+        multiple of the block) also those at multiples of N tokens. `default` is the release's own:
+        0 in 0.33.0, None in 0.27.1.
     prefix_match_unit: hash every so many tokens instead of every block (a divisor of the block).
     internal_checkpoint: alignment in tokens at which the backend can export a state inside a
         chunk (64 FlashInfer GDN, 1 Mamba2 mixer); None when it cannot.
@@ -49,7 +53,7 @@ class VLLMOptions:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 128
     max_model_len: int = 32768
-    retention: int | None = 0
+    retention: int | None | Literal["default"] = "default"
     prefix_match_unit: int | None = None
     internal_checkpoint: int | None = None
     spec_k: int = 0
@@ -95,7 +99,7 @@ class VLLMOptions:
         )  # fmt: skip
         for key in (*positive, *optional, *natural):
             value, least = getattr(self, key), 0 if key in natural else 1
-            if value is None and key not in positive:
+            if (value is None and key not in positive) or (key, value) == _DEFAULT_RETENTION:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: >= {least}")
@@ -123,6 +127,13 @@ class VLLMOptions:
     @property
     def caching(self) -> bool:
         return self.mamba_mode != "none"
+
+    @property
+    def retention_interval(self) -> int | None:
+        """`retention` with the release's default filled in."""
+        if self.retention == "default":
+            return 0 if self.version == "0.33.0" else None
+        return self.retention
 
     @property
     def drops(self) -> bool:
