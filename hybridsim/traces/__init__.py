@@ -24,7 +24,7 @@ from hybridsim.traces import (
     tokens,
     weka,
 )
-from hybridsim.traces.arrivals import in_arrival_order, retimed
+from hybridsim.traces.arrivals import check_arrivals, in_arrival_order, retimed
 from hybridsim.traces.options import TraceOptions, parse_options
 from hybridsim.traces.reading import Notes, Progress, Source
 
@@ -129,6 +129,7 @@ def open_trace(
         raise unknown_name("trace.format", format, list(FORMATS))
     chosen = FORMATS[format]
     parsed = chosen.parse(options or {})
+    check_arrivals(parsed.arrivals, may_be_recorded=not chosen.draws_own_arrivals)
     if first is not None and first < 1:
         raise UserError("trace.first", f"{first}; allowed: a number of requests, at least 1")
     source = Source(_checked_path(path, chosen), Notes(), seed, progress)

@@ -19,19 +19,14 @@ def arrival_times(
     poisson: exponential gaps of mean 1/rate. gamma: gaps of the same mean with coefficient of
     variation `cv` (shape 1/cv^2). The first arrival comes after the first gap.
     """
+    check_arrivals(arrivals, may_be_recorded=False, place=place)
     if arrivals.process == "given":
-        yield from _given(arrivals, place)
+        yield from arrivals.times_s or ()
         raise UserError(
             f"{place}.times_s",
             f"holds {len(arrivals.times_s or ())} times; allowed: at least one an arrival",
         )
-    if arrivals.process == "recorded":
-        raise UserError(
-            f"{place}.process",
-            "'recorded', but nothing is recorded; allowed: poisson, gamma, given",
-        )
-    if arrivals.rate_per_s is None:
-        raise UserError(f"{place}.rate_per_s", "missing; allowed: arrivals a second, above 0")
+    assert arrivals.rate_per_s is not None
     shape = 1.0 if arrivals.process == "poisson" else arrivals.cv**-2
     now_s = 0.0
     while True:
@@ -39,18 +34,33 @@ def arrival_times(
         yield now_s
 
 
-def _given(arrivals: Arrivals, place: str) -> Iterator[float]:
-    if arrivals.times_s is None:
-        raise UserError(f"{place}.times_s", "missing; allowed: a list of times in seconds")
+def check_arrivals(
+    arrivals: Arrivals, *, may_be_recorded: bool, place: str = "trace.arrivals"
+) -> None:
+    """UserError where the process lacks what it needs; before any file is read."""
+    if arrivals.process == "recorded":
+        if may_be_recorded:
+            return
+        raise UserError(
+            f"{place}.process",
+            "'recorded', but nothing is recorded; allowed: poisson, gamma, given",
+        )
+    if arrivals.process != "given" and arrivals.rate_per_s is None:
+        raise UserError(f"{place}.rate_per_s", "missing; allowed: arrivals a second, above 0")
+    if arrivals.process == "given":
+        _check_times(arrivals.times_s, f"{place}.times_s")
+
+
+def _check_times(times_s: tuple[float, ...] | None, place: str) -> None:
+    if times_s is None:
+        raise UserError(place, "missing; allowed: a list of times in seconds")
     last_s = 0.0
-    for index, time_s in enumerate(arrivals.times_s):
+    for index, time_s in enumerate(times_s):
         if not last_s <= time_s < float("inf"):
             raise UserError(
-                f"{place}.times_s",
-                f"time {index + 1} is {time_s}; allowed: seconds from 0 in rising order",
+                place, f"time {index + 1} is {time_s}; allowed: seconds from 0 in rising order"
             )
         last_s = time_s
-        yield time_s
 
 
 def retimed(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from hybridsim.request import Request, Spans
 from hybridsim.traces.options import GridOptions
-from hybridsim.traces.reading import Clock, Row, Source, partial_block_ids
+from hybridsim.traces.reading import Clock, Row, Source
 from hybridsim.traces.spans import ChainCheck, GridEnds
 
 _LONGEST_S = 1e7  # four months; a two-hour file in milliseconds ends at 7.2e6 s only
@@ -47,7 +47,7 @@ def read(source: Source, options: Options) -> Iterator[Request]:
 def _prompt(row: Row, grid: GridEnds, block_tokens: int) -> tuple[Spans, str]:
     num_tokens = row.integer("input_length", 1)
     ids = row.ids("hash_ids")
-    rule = partial_block_ids(len(ids), num_tokens, block_tokens)
+    rule = _partial_block_rule(len(ids), num_tokens, block_tokens)
     if rule is None:
         raise row.error(
             f"hash_ids has {len(ids)} ids for input_length {num_tokens}; allowed: "
@@ -55,6 +55,16 @@ def _prompt(row: Row, grid: GridEnds, block_tokens: int) -> tuple[Spans, str]:
             f"the partial last block (blocks of {block_tokens} tokens)"
         )
     return grid.spans(ids, num_tokens), rule
+
+
+def _partial_block_rule(num_ids: int, num_tokens: int, block_tokens: int) -> str | None:
+    """`ceil` or `floor`: how many ids there are for the prompt; None when neither fits.
+
+    `ceil`: a partial last block has an id. `floor`: it has none. Whole prompts are both; `ceil`.
+    """
+    if num_ids == -(-num_tokens // block_tokens):
+        return "ceil"
+    return "floor" if num_ids == num_tokens // block_tokens else None
 
 
 class _Chats:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.request import Request
@@ -23,6 +23,14 @@ class LengthsOptions(TraceOptions):
         default=None,
         description="generator: name, and its knobs; without it no hit rate can be had",
     )
+
+    @field_validator("content")
+    @classmethod
+    def _check(cls, content: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Find mistakes before any file is read."""
+        if content is not None:
+            _checked(content)
+        return content
 
 
 class SharedPrefix(Strict):
@@ -64,15 +72,19 @@ def with_content(
         source.notes.assume("The trace records lengths only; it has no content to share.")
         yield from requests
         return
+    name, options = _checked(content)
+    generate = GENERATORS[name][1]
+    shown = ", ".join(f"{key}={value}" for key, value in options)
+    source.notes.assume(f"Content is made up by {name} ({shown}); only lengths are recorded.")
+    yield from generate(requests, options, source.rng(f"content {name}"), Contents(source.notes))
+
+
+def _checked(content: dict[str, Any]) -> tuple[str, Strict]:
     knobs = dict(content)
     name = knobs.pop("generator", None)
     if name not in GENERATORS:
         raise unknown_name(f"{PLACE}.generator", name, sorted(GENERATORS))
-    model, generate = GENERATORS[name]
-    options = parse_options(model, knobs, PLACE)
-    shown = ", ".join(f"{key}={value}" for key, value in options)
-    source.notes.assume(f"Content is made up by {name} ({shown}); only lengths are recorded.")
-    yield from generate(requests, options, source.rng(f"content {name}"), Contents(source.notes))
+    return name, parse_options(GENERATORS[name][0], knobs, PLACE)
 
 
 def _shared_prefix(

@@ -16,6 +16,7 @@ from pydantic import Field
 from hybridsim.request import Request, Spans
 from hybridsim.traces import mooncake_sessions
 from hybridsim.traces.arrivals import in_arrival_order
+from hybridsim.traces.inference import with_sessions
 from hybridsim.traces.reading import Clock, Row, Source
 from hybridsim.traces.spans import ChainCheck, GridEnds
 
@@ -32,6 +33,9 @@ class Options(mooncake_sessions.Options):
         default=False,
         description="add a seeded uniform [0, 3 s) to each arrival, to break up 3 s ticks",
     )
+    infer_sessions: bool = Field(
+        default=False, description="guess sessions: a prompt with all full blocks of another"
+    )
     time_unit: Literal["auto", "ms", "s"] = Field(
         default="auto", description="unit of timestamps; auto: milliseconds, and checked"
     )
@@ -45,10 +49,14 @@ def read(source: Source, options: Options) -> Iterator[Request]:
     if any(row.has("session_id") and row.has("delay") for row in head):
         source.notes.assume("The file is in AIPerf's dialect (it has session_id and delay).")
         yield from mooncake_sessions.read_rows(source, options, everything)
-    elif options.jitter:
-        yield from _jittered(source, list(_plain(source, options, everything)))
-    else:
-        yield from _plain(source, options, everything)
+        return
+    requests = _plain(source, options, everything)
+    if options.infer_sessions:
+        source.notes.assume("Sessions are guessed from prompts that begin with all of another.")
+        requests = with_sessions(requests)
+    if options.jitter:
+        requests = iter(_jittered(source, list(requests)))
+    yield from requests
 
 
 def _plain(source: Source, options: Options, rows: Iterable[Row]) -> Iterator[Request]:

@@ -243,13 +243,3 @@ class Clock:
             )
         self.last = max(self.last, value)
         return value * self.factor_s
-
-
-def partial_block_ids(num_ids: int, num_tokens: int, block_tokens: int) -> str | None:
-    """`ceil` or `floor`: how many ids there are for the prompt; None when neither fits.
-
-    `ceil`: a partial last block has an id. `floor`: it has none. Whole prompts are both; `ceil`.
-    """
-    if num_ids == -(-num_tokens // block_tokens):
-        return "ceil"
-    return "floor" if num_ids == num_tokens // block_tokens else None

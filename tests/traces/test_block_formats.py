@@ -318,3 +318,24 @@ def test_sessions_move_as_a_whole(tmp_path: Path) -> None:
     assert trace.requests[2].arrival_s == pytest.approx(50 + 12.2193)
     with pytest.raises(UserError, match=r"times_s.*holds 1 times"):
         read_trace(path, "mooncake", options={"arrivals": {"process": "given", "times_s": [50.0]}})
+
+
+def test_mooncake_sessions_can_be_guessed(tmp_path: Path) -> None:
+    def row(t: int, num_tokens: int, ids: list[int]) -> dict:
+        return {"timestamp": t, "input_length": num_tokens, "output_length": 10, "hash_ids": ids}
+
+    rows = [
+        row(0, 1500, [0, 1, 2]),  # opens a session; blocks 0 and 1 are full
+        row(1000, 600, [0, 3]),  # only block 0 is full, and it is the other's: nothing to go on
+        row(2000, 1300, [0, 4, 5]),  # another session
+        row(3000, 1505, [0, 1, 6]),  # too short to hold the first prompt and its 10 tokens
+        row(4000, 1600, [0, 1, 6, 7]),
+    ]
+    trace = read_trace(
+        write(tmp_path / "m.jsonl", rows), "mooncake", options={"infer_sessions": True}
+    )
+    # The row at 3 s ends with block 1, which session "0" brought in: it is a session of its own and
+    # cannot be continued, so the last row goes on with the first.
+    assert [r.session_id for r in trace.requests] == ["0", "1", "2", "3", "0"]
+    assert [r.previous for r in trace.requests] == [None, None, None, None, 0]
+    assert trace.requests[4].delay_s == 4.0

@@ -248,3 +248,16 @@ def test_a_stream_reports_progress_in_bytes(tmp_path: Path) -> None:
     list(stream.requests)
     assert {total for _, total in seen} == {path.stat().st_size}
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_the_shipped_trace_is_as_its_readme_says(repo_dir: Path) -> None:
+    result = run("trace", "stats", repo_dir / "traces" / "quickstart.jsonl")
+    assert result.exit_code == 0, result.output
+    readme = (repo_dir / "traces" / "README.md").read_text()
+    for shown in ("83.03 %", "92.41 %"):
+        assert shown in readme
+        assert shown in result.output
+    options = {"generator": "chat", "num_sessions": 25, "mean_turns": 4}
+    drawn = read_trace(None, "generate", options=options, seed=1).requests
+    shipped = read_trace(repo_dir / "traces" / "quickstart.jsonl", "segments").requests
+    assert [r.num_prompt_tokens for r in shipped] == [r.num_prompt_tokens for r in drawn]
