@@ -90,8 +90,9 @@ def test_the_structure_is_a_compressed_trie(rows: list[Pairs]) -> None:
         seen.add(int(node))
     for node in range(1, trie.num_nodes):
         assert trie.start_tokens[node] == trie.end_tokens[trie.parent[node]]
-        assert trie.first_request[node] >= trie.first_request[trie.parent[node]] or not (
-            trie.parent[node]
+        assert (
+            trie.first_request[node] >= trie.first_request[trie.parent[node]]
+            or not trie.parent[node]
         )
 
 
