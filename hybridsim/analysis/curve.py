@@ -1,0 +1,188 @@
+"""The exact LRU hit rate at every capacity, from one pass over the trace.
+
+When it is exact: a cache (one pool of bytes, or a pool of KV and a pool of states) in which
+- every request touches its whole path, the root most recent, and what does not fit is evicted from
+  the least recent end, page by page and state by state, a state before the KV that it ends;
+- a request keeps a state again at every position of its path where one was ever asked for, and
+  which positions those are depends on the requests alone (so not on what is resident);
+- nothing is pinned and a running request needs no memory beyond what it leaves behind;
+- KV pool and state pool do not look at each other (layout split).
+Then the larger cache always holds what the smaller one holds, and a position is reusable at
+capacity C if and only if its stack distance is at most C. What else a real cache does (pinning,
+a slot for the running state, states that are not kept again) moves its rate off the curve;
+docs/analysis.md says by how much. `hybridsim.analysis.lockstep` replays those rules instead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybridsim.analysis.passes import (
+    NEVER,
+    Passes,
+    PathTree,
+    all_passes,
+    cached_trie,
+    page_tree,
+)
+from hybridsim.analysis.placement import Placement, place_states
+from hybridsim.analysis.stack import stack_distances
+from hybridsim.analysis.steps import Curve, Steps, Surface
+from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.request import Int64Array, Request
+from hybridsim.trie import Trie
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """What a one-pass analysis needs to know of a cache.
+
+    page_tokens: KV allocation unit. kv_bytes_per_token, state_bytes: of all layers; a state of 0
+    bytes means attention only. outputs: generated tokens of known content are kept.
+    caps_last_token: a hit is at most n - 1 tokens.
+    """
+
+    kv_bytes_per_token: int
+    state_bytes: int = 0
+    page_tokens: int = 1
+    outputs: bool = True
+    caps_last_token: bool = True
+
+
+def lru_curve(
+    requests: Sequence[Request],
+    rules: CacheRules,
+    policy: CheckpointPolicy,
+    *,
+    num_warmup: int = 0,
+    trie: Trie | None = None,
+) -> Curve:
+    """Hit tokens over bytes of one pool that KV and states share.
+
+    num_warmup: requests, from the first, that fill the cache and are left out of the rate.
+    trie: of `cached_trie(requests, outputs=rules.outputs)`, if it is there already.
+    UserError for a policy that looks at what is resident. O(passes + runs log requests).
+    """
+    placement, passes = _prepared(requests, rules, policy, trie)
+    page_bytes = rules.kv_bytes_per_token * rules.page_tokens
+    before, after = _weights(placement, passes, page_bytes, rules.state_bytes)
+    distances = stack_distances(passes, before, after)
+    wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
+    if not rules.state_bytes:
+        steps = _kv_steps(placement.tree, passes, distances, page_bytes, wanted)
+    elif placement.stride is not None:
+        starts = distances - before
+        stride_bytes = placement.stride * page_bytes + rules.state_bytes
+        steps = _stride_steps(placement, passes, starts, page_bytes, stride_bytes, wanted)
+    else:
+        chosen, tokens = _state_passes(placement, passes, wanted)
+        steps = Steps.points(distances[chosen], tokens)
+    return Curve(steps, int(placement.tree.num_prompt_tokens[num_warmup:].sum()))
+
+
+def lru_surface(
+    requests: Sequence[Request],
+    rules: CacheRules,
+    policy: CheckpointPolicy,
+    *,
+    num_warmup: int = 0,
+    trie: Trie | None = None,
+) -> Surface:
+    """Hit tokens over (bytes of the KV pool, slots of the state pool); arguments as `lru_curve`."""
+    placement, passes = _prepared(requests, rules, policy, trie)
+    page_bytes = rules.kv_bytes_per_token * rules.page_tokens
+    kv, _ = _weights(placement, passes, page_bytes, 0)
+    before, after = _weights(placement, passes, 0, 1)
+    kv_bytes = stack_distances(passes, kv, kv)
+    slots = stack_distances(passes, before, after)
+    wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
+    num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
+    if placement.stride is None:
+        chosen, tokens = _state_passes(placement, passes, wanted)
+        kv_steps = Steps.points(kv_bytes[chosen], tokens)
+        return Surface(kv_steps, Steps.points(slots[chosen], tokens), num_prompt_tokens)
+    kv_starts = kv_bytes - kv
+    slot_starts = slots - before
+    stride_bytes = placement.stride * page_bytes
+    return Surface(
+        _stride_steps(placement, passes, kv_starts, page_bytes, stride_bytes, wanted),
+        _stride_steps(placement, passes, slot_starts, 0, 1, wanted),
+        num_prompt_tokens,
+    )
+
+
+def _prepared(
+    requests: Sequence[Request], rules: CacheRules, policy: CheckpointPolicy, trie: Trie | None
+) -> tuple[Placement, Passes]:
+    trie = trie or cached_trie(requests, outputs=rules.outputs)
+    tree = page_tree(trie, requests, rules.page_tokens, caps_last_token=rules.caps_last_token)
+    if rules.state_bytes:
+        placement = place_states(
+            requests, tree, rules.page_tokens, policy, outputs=rules.outputs
+        )
+    else:
+        placement = Placement.empty(tree)
+    return placement, all_passes(placement.tree)
+
+
+def _weights(
+    placement: Placement, passes: Passes, unit_bytes: int, state_bytes: int
+) -> tuple[Int64Array, Int64Array]:
+    """Bytes that each passed node holds before and after the pass."""
+    tree, node = placement.tree, passes.node
+    kv = (tree.end - tree.start) * unit_bytes
+    if placement.stride is not None:
+        kv = kv + state_bytes * (tree.end // placement.stride - tree.start // placement.stride)
+        return kv[node], kv[node]
+    named_by = placement.named_by[node]
+    before = kv[node] + state_bytes * (named_by < passes.request)
+    return before, kv[node] + state_bytes * (named_by <= passes.request)
+
+
+def _state_passes(
+    placement: Placement, passes: Passes, wanted: np.ndarray
+) -> tuple[Int64Array, Int64Array]:
+    """Passes at whose end a state may be reused, and by how many tokens it beats the one above."""
+    tree = placement.tree
+    end = tree.end[passes.node]
+    usable = wanted & (placement.named_by[passes.node] < passes.request)
+    usable &= end <= tree.limit[passes.request]
+    chosen = np.flatnonzero(usable)
+    tokens = (end * tree.unit_tokens[passes.node])[chosen]
+    is_first = np.ones(len(chosen), dtype=bool)
+    is_first[1:] = passes.request[chosen][1:] != passes.request[chosen][:-1]
+    above = np.where(is_first, 0, np.concatenate([[0], tokens[:-1]]))
+    return chosen, tokens - above
+
+
+def _kv_steps(
+    tree: PathTree, passes: Passes, distances: Int64Array, unit_bytes: int, wanted: np.ndarray
+) -> Steps:
+    """One step a unit, of as many tokens as it has; the units of a node are a ramp."""
+    node = passes.node
+    start = tree.start[node]
+    count = np.minimum(tree.end[node], tree.limit[passes.request]) - start
+    chosen = wanted & (count > 0)
+    first = distances - (tree.end[node] - start - 1) * unit_bytes
+    tokens = tree.unit_tokens[node]
+    return Steps.ramps(first[chosen], unit_bytes, count[chosen], tokens[chosen])
+
+
+def _stride_steps(
+    placement: Placement,
+    passes: Passes,
+    starts: Int64Array,
+    unit_bytes: int,
+    stride_bytes: int,
+    wanted: np.ndarray,
+) -> Steps:
+    """One step a state; the states inside a node are a ramp."""
+    assert placement.stride is not None
+    tree, node, stride = placement.tree, passes.node, placement.stride
+    above = tree.start[node] // stride
+    count = np.minimum(tree.end[node], tree.limit[passes.request]) // stride - above
+    chosen = wanted & (count > 0)
+    first = starts + stride_bytes - (tree.start[node] - above * stride) * unit_bytes
+    tokens = stride * tree.unit_tokens[node]
+    return Steps.ramps(first[chosen], stride_bytes, count[chosen], tokens[chosen])

@@ -1,0 +1,182 @@
+"""Where states come to lie on the trie, for policies whose positions depend on requests alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+import numpy as np
+
+from hybridsim.analysis.passes import PathTree
+from hybridsim.errors import UserError
+from hybridsim.policies.base import CheckpointPolicy, PromptView
+from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints
+from hybridsim.request import Int64Array, Request
+from hybridsim.trie import ROOT
+
+UNNAMED = np.iinfo(np.int64).max
+_NUM_PROBES = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """States on a tree. `tree` may be finer than the trie it came from: states lie at node ends.
+
+    `named_by`, `[num_nodes]`: the first request that wants a state at the node's end, or UNNAMED.
+    `stride`: instead, there is a state at each multiple of so many units, as deep as any request
+    goes; None where `named_by` counts.
+    """
+
+    tree: PathTree
+    named_by: Int64Array
+    stride: int | None = None
+
+    @staticmethod
+    def empty(tree: PathTree) -> "Placement":
+        """No states anywhere."""
+        return Placement(tree, np.full(len(tree.parent), UNNAMED, dtype=np.int64))
+
+
+def place_states(
+    requests: Sequence[Request],
+    tree: PathTree,
+    page_tokens: int,
+    policy: CheckpointPolicy,
+    *,
+    outputs: bool,
+    place: str = "cache.checkpoint",
+) -> Placement:
+    """The states that `policy` names; UserError at `place` if it looks at what is resident."""
+    if isinstance(policy, NoCheckpoints):
+        return Placement.empty(tree)
+    stride_tokens = _stride_tokens(requests, page_tokens, policy, outputs)
+    if stride_tokens is not None:
+        return replace(Placement.empty(tree), stride=stride_tokens // page_tokens)
+    _refuse_residency(requests, page_tokens, policy, outputs, place)
+    named = _Names(tree)
+    for index, request in enumerate(requests):
+        for position in named_positions(request, page_tokens, policy, outputs):
+            named.add(index, position // page_tokens)
+    return _refined(tree, named)
+
+
+def named_positions(
+    request: Request, page_tokens: int, policy: CheckpointPolicy, outputs: bool
+) -> list[int]:
+    """Tokens at which the research cache keeps states of this request if nothing is resident."""
+    return _positions(request, page_tokens, policy, outputs, 0, 0)
+
+
+def _positions(
+    request: Request,
+    page_tokens: int,
+    policy: CheckpointPolicy,
+    outputs: bool,
+    num_hit_tokens: int,
+    num_match_tokens: int,
+) -> list[int]:
+    last, known = _ends(request, outputs)
+    grid = lcm(page_tokens, request.grid_tokens)
+    view = PromptView(request, num_hit_tokens, num_match_tokens, last, grid)
+    wanted = {min(p, known) // grid * grid for p in policy.positions(view)}
+    return sorted(p for p in wanted if p > num_hit_tokens)
+
+
+def _ends(request: Request, outputs: bool) -> tuple[int, int]:
+    """Tokens that are computed in all, and those of them whose content can be found again."""
+    last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
+    known = request.prompt.num_known_tokens
+    if outputs and known == request.num_prompt_tokens:
+        known += request.output.num_known_tokens
+    return last, min(last, known)
+
+
+def _stride_tokens(
+    requests: Sequence[Request], page_tokens: int, policy: CheckpointPolicy, outputs: bool
+) -> int | None:
+    """Distance of states if all requests have theirs at the same multiples; else None."""
+    grids = {lcm(page_tokens, request.grid_tokens) for request in requests}
+    if len(grids) != 1:
+        return None
+    grid = grids.pop()
+    if isinstance(policy, AllBlocks):
+        return grid
+    if not isinstance(policy, Every) or grid % policy.tokens and policy.tokens % grid:
+        return None
+    stride = max(grid, policy.tokens)
+    # The cache moves a position in unknown output back to where the known content ends.
+    for last, known in (_ends(request, outputs) for request in requests):
+        if last // stride * stride > known and known // grid * grid % stride:
+            return None
+    return stride
+
+
+def _refuse_residency(
+    requests: Sequence[Request],
+    page_tokens: int,
+    policy: CheckpointPolicy,
+    outputs: bool,
+    place: str,
+) -> None:
+    """Ask again with other hits and matches: no position behind the hit may change."""
+    for request in requests[:: max(1, len(requests) // _NUM_PROBES)]:
+        alone = named_positions(request, page_tokens, policy, outputs)
+        num_tokens = request.num_prompt_tokens
+        for hit, match in ((0, num_tokens // 2), (num_tokens // 3, num_tokens)):
+            asked = _positions(request, page_tokens, policy, outputs, hit, match)
+            if asked != [p for p in alone if p > hit]:
+                raise UserError(
+                    place,
+                    f"{type(policy).__name__} keeps states where it finds the cache's content to "
+                    "end, which differs from capacity to capacity, so that one pass cannot tell; "
+                    "allowed: policies that look at the request alone (none, prompt_end, "
+                    "turn_end, every, all_blocks), or a lockstep grid (--grid)",
+                )
+
+
+class _Names:
+    """Collects named positions: node -> {units: first request}. Requests come in order."""
+
+    def __init__(self, tree: PathTree) -> None:
+        self._parent = tree.parent.tolist()
+        self._start = tree.start.tolist()
+        self._last = tree.last_node.tolist()
+        self.of: dict[int, dict[int, int]] = {}
+
+    def add(self, request: int, units: int) -> None:
+        """Name a position on the request's own path. O(nodes between it and the path's end)."""
+        node = self._last[request]
+        while node != ROOT and self._start[node] >= units:
+            node = self._parent[node]
+        if node != ROOT:
+            self.of.setdefault(node, {}).setdefault(units, request)
+
+    def inside(self, end: Int64Array) -> Iterator[tuple[int, int, int]]:
+        """Names that are not at their node's end: (node, units, request), node by node, rising."""
+        for node, names in self.of.items():
+            for units, request in sorted(names.items()):
+                if units < end[node]:
+                    yield node, units, request
+
+
+def _refined(tree: PathTree, named: _Names) -> Placement:
+    """Split nodes so that each named position is a node's end; the old number stays below."""
+    parent, start = tree.parent.tolist(), tree.start.tolist()
+    end, unit_tokens = tree.end.tolist(), tree.unit_tokens.tolist()
+    by = [UNNAMED] * len(end)
+    for node, names in named.of.items():
+        by[node] = names.get(end[node], UNNAMED)
+    for node, units, request in named.inside(tree.end):
+        parent.append(parent[node])
+        start.append(start[node])
+        end.append(units)
+        unit_tokens.append(unit_tokens[node])
+        by.append(request)
+        parent[node], start[node] = len(parent) - 1, units
+    fine = PathTree(
+        *(np.array(column, dtype=np.int64) for column in (parent, start, end, unit_tokens)),
+        tree.prompt_node,
+        tree.last_node,
+        tree.limit,
+        tree.num_prompt_tokens,
+    )
+    return Placement(fine, np.array(by, dtype=np.int64))

@@ -1,0 +1,132 @@
+"""One-pass curves against plain LRU lists, the block cache, and published points."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hybridsim.analysis.blocks import block_curve
+from hybridsim.analysis.curve import CacheRules, lru_curve, lru_surface
+from hybridsim.cache.block_cache import BlockLRU
+from hybridsim.errors import UserError
+from hybridsim.policies import make_checkpoint
+from hybridsim.request import Request, Spans
+from hybridsim.traces import read_trace
+from tests.analysis.workloads import ListLRU, asked_positions, traces
+
+POLICIES = [
+    "none",
+    "prompt_end",
+    "turn_end",
+    "all_blocks",
+    "prompt_end+turn_end",
+    {"name": "every", "tokens": 4},
+    {"name": "every", "tokens": 3},
+]
+RULES = st.builds(
+    CacheRules,
+    kv_bytes_per_token=st.integers(1, 3),
+    state_bytes=st.sampled_from([0, 1, 5, 9]),
+    page_tokens=st.sampled_from([1, 2, 3]),
+    outputs=st.booleans(),
+    caps_last_token=st.booleans(),
+)
+
+
+def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0):
+    cache = ListLRU(
+        rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots
+    )
+    hits = 0
+    for index, request in enumerate(requests):
+        hit = cache.hit_tokens(request, rules.caps_last_token)
+        hits += hit if index >= num_warmup else 0
+        cache.touch(
+            request,
+            asked_positions(policy, request, rules.page_tokens, rules.outputs),
+            rules.outputs,
+        )
+    return hits
+
+
+@settings(max_examples=150)
+@given(traces(grids=(1, 2, 4)), RULES, st.sampled_from(POLICIES), st.integers(0, 6), st.data())
+def test_the_curve_equals_list_lru_at_20_random_capacities(
+    requests, rules, named, num_warmup, data
+):
+    policy = make_checkpoint(named)
+    curve = lru_curve(requests, rules, policy, num_warmup=num_warmup)
+    capacities = data.draw(st.lists(st.integers(0, 150), min_size=20, max_size=20))
+    expected = [
+        brute_force(requests, rules, policy, capacity, num_warmup=num_warmup)
+        for capacity in capacities
+    ]
+    assert curve.hit_tokens(capacities).tolist() == expected
+
+
+@settings(max_examples=80)
+@given(
+    traces(grids=(1, 2)), RULES.filter(lambda r: r.state_bytes), st.sampled_from(POLICIES), st.data()
+)
+def test_the_surface_equals_list_lru_with_two_pools(requests, rules, named, data):
+    policy = make_checkpoint(named)
+    surface = lru_surface(requests, rules, policy)
+    kv = sorted(data.draw(st.sets(st.integers(0, 90), min_size=5, max_size=5)))
+    slots = sorted(data.draw(st.sets(st.integers(0, 25), min_size=4, max_size=4)))
+    total = sum(request.num_prompt_tokens for request in requests)
+    expected = [[brute_force(requests, rules, policy, k, s) / total for s in slots] for k in kv]
+    np.testing.assert_allclose(surface.token_hit_rate(kv, slots), expected, rtol=1e-12)
+
+
+@given(traces(), st.integers(1, 4), st.integers(10, 60))
+def test_a_budget_line_lies_on_the_surface(requests, state_bytes, total_bytes):
+    rules = CacheRules(1, state_bytes)
+    surface = lru_surface(requests, rules, make_checkpoint("prompt_end"))
+    counts, rates = surface.along_budget(total_bytes, state_bytes)
+    for count, rate in zip(counts.tolist(), rates, strict=True):
+        at = surface.token_hit_rate([total_bytes - count * state_bytes], [count])
+        assert rate == pytest.approx(at[0, 0])
+
+
+@st.composite
+def block_traces(draw):
+    """Blocks of 4 tokens; the last one may be partial, and partial blocks may share ids."""
+    requests = []
+    for index in range(draw(st.integers(1, 12))):
+        ids = draw(st.lists(st.integers(1, 2), min_size=1, max_size=5))
+        sizes = [4] * (len(ids) - 1) + [draw(st.integers(1, 4))]
+        prompt = Spans.of(list(zip(ids, sizes, strict=True)))
+        requests.append(Request(str(index), prompt, Spans.unknown(1), grid_tokens=4))
+    return requests
+
+
+@given(block_traces(), st.integers(0, 5))
+def test_the_block_curve_equals_the_block_cache_at_every_size(requests, num_warmup):
+    curve = block_curve(requests, num_warmup=num_warmup)
+    for num_blocks in range(1, 25):
+        cache = BlockLRU(num_blocks)
+        records = [cache.serve(request) for request in requests]
+        hits = sum(record.num_hit_tokens for record in records[num_warmup:])
+        assert curve.hit_tokens([num_blocks])[0] == hits
+
+
+# Two independent programs agree on these: ../shared/spec/policies-and-bounds.md, section 5.
+BLOCK_POINTS = {
+    1024: 0.04704, 2048: 0.05644, 4096: 0.08739, 8192: 0.18820,
+    16384: 0.27889, 32768: 0.35575, 65536: 0.38365,
+}  # fmt: skip
+
+
+def test_the_conversation_trace_gives_the_seven_published_points(shared_dir):
+    path = shared_dir / "traces" / "mooncake_conversation.jsonl"
+    requests = read_trace(path, "mooncake").requests
+    curve = block_curve(requests, num_warmup=len(requests) // 2)
+    rates = curve.token_hit_rate(list(BLOCK_POINTS))
+    np.testing.assert_allclose(rates, list(BLOCK_POINTS.values()), atol=5e-6)
+
+
+@pytest.mark.parametrize("named", ["branch", "prompt_end+branch"])
+def test_policies_that_look_at_the_cache_are_refused(named):
+    request = Request("0", Spans.of([(1, 9)]), Spans.unknown(1))
+    with pytest.raises(UserError, match="differs from capacity to capacity.*--grid"):
+        lru_curve([request], CacheRules(1, 1), make_checkpoint(named))

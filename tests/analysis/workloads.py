@@ -1,0 +1,118 @@
+"""Small random traces with much sharing, and plain LRU lists that replay them token by token."""
+
+from collections import OrderedDict
+from math import lcm
+
+import hypothesis.strategies as st
+import numpy as np
+
+from hybridsim.request import Request, Spans
+
+
+@st.composite
+def traces(draw, max_requests=12, max_tokens=14, grids=(1,), unique_ends=False, min_output=0):
+    """Requests whose prompts are cut from, or go on from, what earlier ones said."""
+    grid = draw(st.sampled_from(grids))
+    said: list[list[int]] = [[]]
+    requests = []
+    for index in range(draw(st.integers(1, max_requests))):
+        base = draw(st.sampled_from(said))
+        kept = base[: draw(st.integers(0, len(base)))] if draw(st.booleans()) else base
+        fresh = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
+        tail = [1000 + index] if unique_ends else []
+        prompt = (kept + fresh)[: max_tokens - len(tail)] + tail
+        output = draw(st.lists(st.integers(1, 3), min_size=min_output, max_size=4))
+        known = draw(st.booleans())
+        said.append(prompt + output if known else prompt)
+        requests.append(request_of(index, prompt, output, known, grid))
+    return requests
+
+
+def request_of(index, prompt, output, known=True, grid=1):
+    """A request of single tokens."""
+    spans = Spans.of([(token, 1) for token in output])
+    return Request(
+        str(index),
+        Spans.of([(token, 1) for token in prompt]),
+        spans if known else Spans.unknown(len(output)),
+        grid_tokens=grid,
+    )
+
+
+def tokens_of(spans):
+    """Content of each token: (content id, offset into its span)."""
+    starts = np.concatenate([[0], spans.ends[:-1]]) if len(spans) else []
+    return [
+        (int(content), offset)
+        for content, start, end in zip(spans.ids, starts, spans.ends, strict=True)
+        for offset in range(end - start)
+    ]
+
+
+def cached_tokens(request, outputs):
+    """What a cache keeps of a request: the last generated token is never fed back."""
+    prompt = tokens_of(request.prompt)
+    last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
+    if outputs and len(prompt) == request.num_prompt_tokens:
+        prompt = prompt + tokens_of(request.output)
+    return prompt[:last]
+
+
+class ListLRU:
+    """One pool of bytes (or two) as ordered dictionaries, oldest first; the slow, plain truth.
+
+    Objects: ("kv", content up to the page's end), ("state", content up to it).
+    """
+
+    def __init__(self, page_tokens, kv_bytes, state_bytes, capacity, slots=None):
+        self.page_tokens, self.capacity, self.slots = page_tokens, capacity, slots
+        self.sizes = {"kv": kv_bytes * page_tokens, "state": state_bytes}
+        self.resident = OrderedDict()
+        self.named = set()
+
+    def hit_tokens(self, request, caps_last_token):
+        tokens = tuple(tokens_of(request.prompt))
+        limit = min(len(tokens), request.num_prompt_tokens - int(caps_last_token))
+        hit = 0
+        for end in range(self.page_tokens, limit + 1, self.page_tokens):
+            if ("kv", tokens[:end]) not in self.resident:
+                break
+            if not self.sizes["state"] or ("state", tokens[:end]) in self.resident:
+                hit = end
+        return hit
+
+    def touch(self, request, positions, outputs):
+        """Everything on the path, deepest first; a state is older than the KV that it ends."""
+        tokens = tuple(cached_tokens(request, outputs))
+        if self.sizes["state"]:
+            self.named |= {tokens[:position] for position in positions}
+        for end in reversed(range(self.page_tokens, len(tokens) + 1, self.page_tokens)):
+            if tokens[:end] in self.named:
+                self._put(("state", tokens[:end]))
+            self._put(("kv", tokens[:end]))
+        self._evict()
+
+    def _put(self, key):
+        self.resident[key] = None
+        self.resident.move_to_end(key)
+
+    def _evict(self):
+        if self.slots is None:
+            while sum(self.sizes[kind] for kind, _ in self.resident) > self.capacity:
+                self.resident.popitem(last=False)
+            return
+        for kind, limit in (("kv", self.capacity // self.sizes["kv"]), ("state", self.slots)):
+            mine = [key for key in self.resident if key[0] == kind]
+            for key in mine[: max(0, len(mine) - limit)]:
+                del self.resident[key]
+
+
+def asked_positions(policy, request, page_tokens, outputs):
+    """Positions by the cache's documented rule: floored to the grid, at most what is known."""
+    from hybridsim.policies.base import PromptView
+
+    last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
+    known = len(cached_tokens(request, outputs))
+    grid = lcm(page_tokens, request.grid_tokens)
+    view = PromptView(request, 0, 0, last, grid)
+    return {min(p, known) // grid * grid for p in policy.positions(view)} - {0}
