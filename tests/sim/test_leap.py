@@ -38,6 +38,7 @@ class LoggedCache:
         return lease
 
     def commit(self, lease: Lease, num_tokens: int) -> None:
+        assert lease.num_tokens >= num_tokens, "no KV for what is to become reusable"
         self._cache.commit(lease, num_tokens)
         self.log.append(("commit", lease.request.request_id, num_tokens, lease.num_checkpoints))
 

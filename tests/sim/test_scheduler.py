@@ -225,6 +225,35 @@ def test_priority_goes_before_arrival_in_admission_and_in_preemption() -> None:
     assert ended(made) == ["r1", "r2", "r0"]
 
 
+def test_pages_that_turn_out_to_be_resident_already_let_the_next_request_in() -> None:
+    # 10 pages of 4. The twins prefill at once, 4 pages each, and r2 (4 pages) finds 2. When their
+    # prompts are done the second gives its 4 back; both grow by one page; 4 remain for r2.
+    twins = [Request(name, Spans.of([(1, 16)]), Spans.unknown(9)) for name in ("a", "b")]
+    cache = RadixCache(Memory(1, 64, 10, None), 4, PromptEnd(), LRU())
+    made = scheduler(cache, *twins, request(2, 16, 1), max_num_seqs=8, max_num_batched_tokens=64)
+    assert [chunks(step) for step in run(made, 2)] == [
+        [("a", 0, 16), ("b", 0, 16)],
+        [("r2", 0, 16)],
+    ]
+
+
+def test_a_step_that_preempts_lets_nobody_in() -> None:
+    # 5 pages of 4, as above; the urgent r2 comes when r0 and r1 hold 4 pages, and wants 2.
+    made = scheduler(
+        NullCache(4, num_pages=5), request(0, 7, 6), request(1, 7, 6, priority=2),
+        max_num_seqs=8, max_num_batched_tokens=64, order="priority",
+    )  # fmt: skip
+    run(made, 1)
+    made.submit(request(2, 5, 1, priority=1), now_s=1.0)
+    steps = run(made, 3)
+    assert [(chunks(step), step.num_running, step.num_waiting) for step in steps] == [
+        ([], 2, 1),  # one page is free
+        ([], 1, 2),  # r0 takes it for its ninth token, r1 wants one too and goes
+        ([("r2", 0, 5)], 2, 1),
+    ]
+    assert not steps[1].may_repeat  # or a leap would keep r2 waiting
+
+
 def test_a_leap_ends_with_the_first_request_to_end() -> None:
     made = scheduler(NullCache(4), request(0, 4, 30), request(1, 4, 10), max_num_seqs=2)
     (prefill,) = run(made, 1)
