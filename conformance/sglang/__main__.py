@@ -41,7 +41,8 @@ class Tally:
         self.with_evictions += any(one.get("evictions") for one in facts)
         self.died += facts[-1]["outcome"] == "died"
         self.refused += sum(one["outcome"] == "refused" for one in facts)
-        name = f"{config['strategy']}/{config['eviction_policy']}"
+        window = "+window" if "sliding_window" in config else ""
+        name = f"{config['strategy']}{window}/{config.get('eviction_policy', 'lru')}"
         self.policies[name] = self.policies.get(name, 0) + len(facts)
 
 
@@ -80,8 +81,10 @@ def report(oracle: Oracle, config: dict[str, Any], trace: Trace) -> None:
             print(f"  {key}:\n    engine    {engine.get(key)}\n    hybridsim {ours.get(key)}")
 
 
-def random_job(rng: np.random.Generator, num_requests: int) -> tuple[dict[str, Any], Trace]:
-    config = random_config(rng)
+def random_job(
+    rng: np.random.Generator, num_requests: int, window_share: float
+) -> tuple[dict[str, Any], Trace]:
+    config = random_config(rng, window_share)
     trace = random_trace(shape_for(config, rng, num_requests), rng)
     return with_pools(config, trace, rng), trace
 
@@ -102,13 +105,14 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--per-config", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--windows", type=float, default=0.25, help="share with sliding windows")
     parser.add_argument("--golden", type=Path, help="write inputs and the engine's answers here")
     arguments = parser.parse_args()
     rng, tally, started = np.random.default_rng(arguments.seed), Tally(), time.perf_counter()
     jobs: list[Job] = []
     with Oracle(arguments.oracle) as oracle:
         while tally.requests < arguments.requests:
-            config, trace = random_job(rng, arguments.per_config)
+            config, trace = random_job(rng, arguments.per_config, arguments.windows)
             tally.add(config, our_facts(engine_config(config), trace))
             if arguments.golden:
                 jobs.append(golden_job(oracle, config, trace))

@@ -12,8 +12,8 @@ STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer_lazy")
 SLOTS_PER_REQUEST = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4}
 
 
-def random_config(rng: np.random.Generator) -> Config:
-    """Behaviour without pool sizes."""
+def random_config(rng: np.random.Generator, window_share: float = 0.25) -> Config:
+    """Behaviour without pool sizes. window_share: of models with sliding-window layers."""
     strategy = str(rng.choice(STRATEGIES, p=(0.25, 0.45, 0.3)))
     page = 1 if strategy == "no_buffer" else int(rng.choice((1, 1, 2, 4, 16, 64)))
     chunk = int(rng.choice((4, 8, 12, 16, 64)))
@@ -34,6 +34,9 @@ def random_config(rng: np.random.Generator) -> Config:
     if config["eviction_policy"] == "tlru":
         config["tlru_threshold"] = int(rng.choice((0, 20, 60)))
         config["tlru_next_prompt_estimate"] = int(rng.choice((0, 10, 100)))
+    if rng.random() < window_share:
+        config["sliding_window"] = int(rng.choice((1, 8, 24, 64, 100)))
+        config["swa_tokens"] = 10**6
     if config["chunked_prefill_size"] > 0:
         config["chunked_prefill_size"] = max(config["chunked_prefill_size"], page)
     return config
@@ -67,4 +70,11 @@ def with_pools(config: Config, trace: list[dict[str, Any]], rng: np.random.Gener
         slots = 20 * len(trace)
     if rng.random() < 0.08:
         slots = max(1, least - int(rng.integers(1, 3)))
+    if "sliding_window" in config:
+        chunk = config["chunked_prefill_size"]
+        first = min(max(lengths), chunk) if chunk > 0 else max(lengths)
+        least = first + config["sliding_window"] + 2 * page
+        config["swa_tokens"] = int(least * rng.choice((1.0, 1.2, 2.0, 4.0))) + 2 * page
+        if rng.random() < 0.2:
+            config["swa_tokens"] = kv
     return {**config, "kv_tokens": kv, "state_slots": slots, "max_context": max(lengths) + 8}

@@ -9,7 +9,7 @@ from conformance.golden import digest
 from hybridsim.engines.content import Content
 from hybridsim.engines.sglang.decision import Death, Outcome
 from hybridsim.engines.sglang.eviction import NodeRef
-from hybridsim.engines.sglang.node import Node
+from hybridsim.engines.sglang.node import Kind, Node
 from hybridsim.engines.sglang.options import options_from
 from hybridsim.engines.sglang.server import SGLangServer
 
@@ -52,6 +52,13 @@ def _serve(server: SGLangServer, request: dict[str, Any]) -> Facts:
     ]
     facts["tree"] = sorted([_ref(n), n.state.held, n.hit_count] for n in server.tree.walk())
     facts["state_order"] = [_ref(node) for node in server.tree.states.recency.oldest_first()]
+    if server.options.sliding_window is not None:
+        window, ledger = server.tree.component(Kind.SWA), server.tree.ledger
+        facts["windows"] = sorted(_ref(node) for node in server.tree.walk() if node.swa.held)
+        facts["window_order"] = [_ref(node) for node in window.recency.oldest_first()]
+        facts["window_usage"] = [server.pools.free_swa_tokens, ledger.evictable(Kind.SWA)]
+        if decision.outcome is Outcome.REFUSED:
+            return facts
     if decision.outcome is Outcome.REFUSED:
         return {**facts, "need": decision.needed_tokens, "have": decision.available_tokens}
     facts.update(branch=decision.branch, chunks=decision.num_chunks, peak=decision.peak_slots)
@@ -77,7 +84,7 @@ def _ref(node: Node | NodeRef) -> str:
 def condensed(facts: Facts) -> Facts:
     """Facts for a golden file: lists of nodes become digests."""
     short = dict(facts)
-    for key in ("tree", "state_order"):
+    for key in ("tree", "state_order", "windows", "window_order"):
         if key in short:
             short[key] = digest(short[key])
     if "evictions" in short:

@@ -25,19 +25,56 @@ DEATHS = (
 )
 
 
+REAL = {}  # names of the driver as they were before this file changed them
+
+
 def tokens_bytes(tokens):
     return array("q", tokens).tobytes()
+
+
+def window_allocator(size, size_swa, page_size, **given):
+    """The engine's allocator over two pools, without the tensors behind them."""
+    from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
+    from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
+
+    def nothing(self, *args, **named):
+        return None
+
+    bare = dict.fromkeys(BaseSWAKVPool.__abstractmethods__, nothing)
+
+    class Pool(BaseSWAKVPool):
+        locals().update(bare)
+
+        def __init__(self):
+            pass
+
+        def register_mapping(self, full_to_swa_index_mapping):
+            self.full_to_swa_index_mapping = full_to_swa_index_mapping
+
+        def translate_loc_from_full_to_swa(self, kv_indices):
+            return self.full_to_swa_index_mapping[kv_indices]
+
+    given.pop("kvcache")
+    allocator = SWATokenToKVPoolAllocator(size, size_swa, page_size, kvcache=Pool(), **given)
+    for part in (allocator.full_attn_allocator, allocator.swa_attn_allocator):
+        part.use_triton_kernels = False
+    return allocator
 
 
 def watching(oracle):
     """The driver's class with an eye on nodes, matches and insertions."""
 
     class Watched(oracle.Oracle):
+        kinds = oracle.CT
+
         def __init__(self, config):
             own = {key: config.pop(key) for key in OWN_KEYS if key in config}
-            self.matches, self.saved, self.priority = [], [], 0
+            self.matches, self.hits, self.saved, self.priority = [], [], [], 0
+            self.window = own.get("sliding_window")
             self._with_own_options(own, config)
             super().__init__(config)
+            if self.window:
+                self.alloc.available_size = self.admitted_tokens
             self._watch_tree()
 
         def _with_own_options(self, own, config):
@@ -48,7 +85,15 @@ def watching(oracle):
                     "threshold": own.get("tlru_threshold", 0),
                     "next_prompt_estimate": own.get("tlru_next_prompt_estimate", 0),
                 }
-            make = oracle.REAL_CACHE_PARAMS
+            oracle.TokenToKVPoolAllocator = REAL["TokenToKVPoolAllocator"]
+            oracle.PagedTokenToKVPoolAllocator = REAL["PagedTokenToKVPoolAllocator"]
+            if self.window:
+                extra["sliding_window_size"] = self.window
+                extra["tree_components"] = (oracle.CT.FULL, oracle.CT.SWA, oracle.CT.MAMBA)
+                allocator = partial(window_allocator, size_swa=own["swa_tokens"])
+                oracle.TokenToKVPoolAllocator = partial(allocator, page_size=1)
+                oracle.PagedTokenToKVPoolAllocator = allocator
+            make = REAL["CacheInitParams"]
             oracle.CacheInitParams = lambda **given: make(**{**given, **extra})
 
         def _watch_tree(self):
@@ -57,6 +102,7 @@ def watching(oracle):
             def watched_match(params):
                 result = match(params)
                 self.matches.append(int(result.full_kv_hit_length))
+                self.hits.append(int(result.device_prefix_len))
                 return result
 
             def watched_insert(params):
@@ -66,6 +112,39 @@ def watching(oracle):
                 return result
 
             self.tree.match_prefix, self.tree.insert = watched_match, watched_insert
+
+        def batch(self, req, **given):
+            """Let the engine slide the window, which the driver switches off."""
+            batch = super().batch(req, **given)
+            if self.window:
+                from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+                del batch.maybe_evict_swa
+                decodes = "req_pool_indices" in given
+                batch.forward_mode = ForwardMode.DECODE if decodes else ForwardMode.EXTEND
+            return batch
+
+        def admitted_tokens(self):
+            """What the driver's admission sum sees: enough or nothing, as the engine's budget says.
+
+            A chunk that the budget would make smaller counts as refused.
+            """
+            if not self.hits:  # before the lookup: for display only
+                return 0
+            request, page = self.request, self.c.page_size
+            output = min(len(request.get("output") or [0]), 4096)
+            rest = len(request["tokens"]) - self.hits[0]
+            size = self.c.chunked_prefill_size
+            chunk = size if size and size > 0 else None
+            admitted, limit = self.alloc.create_prefill_budget(self.tree).check_prefill(
+                extend_input_len=rest,
+                total_tokens=rest + output + page,
+                max_new_tokens=output,
+                input_tokens=len(request["tokens"]),
+                swa_host_hit_length=0,
+                chunk_limit=chunk,
+            )
+            return 10**9 if admitted and limit == chunk else -(10**9)
 
         def snapshot_paths(self):
             return {ref: state for ref, state, *_ in self.nodes()}
@@ -79,16 +158,18 @@ def watching(oracle):
                     path = crc32(tokens_bytes(child.key.token_ids), digest)
                     end = start + len(child.key)
                     state = child.component_data[oracle.CT.MAMBA].value is not None
-                    found.append((f"{start}-{end}-{path}", state, child.hit_count, child.id))
+                    window = child.component_data[oracle.CT.SWA].value is not None
+                    name = f"{start}-{end}-{path}"
+                    found.append((name, state, child.hit_count, child.id, window))
                     visit(child, end, path)
 
             visit(self.tree.tree_core.root_node, 0, 0)
             return found
 
-        def state_order(self, nodes):
-            """The nodes with states, least recently used first."""
-            names = {node_id: ref for ref, _, _, node_id in nodes}
-            lru = self.tree.tree_core.lru_lists[oracle.CT.MAMBA]
+        def order(self, nodes, kind):
+            """The nodes that hold `kind`, least recently used first."""
+            names = {node_id: ref for ref, _, _, node_id, _ in nodes}
+            lru = self.tree.tree_core.lru_lists[kind]
             order, node = [], lru.tail.lru_prev[lru._pt]
             while node is not lru.head:
                 order.append(names[node.id])
@@ -100,8 +181,9 @@ def watching(oracle):
 
 def facts_of(watched, request):
     """What the engine did with one request."""
-    watched.matches.clear()
-    watched.saved.clear()
+    for seen in (watched.matches, watched.hits, watched.saved):
+        seen.clear()
+    watched.request = request
     watched.priority = request.get("priority", 0)
     facts = {"id": request["id"], "outcome": "served"}
     try:
@@ -120,8 +202,18 @@ def facts_of(watched, request):
         for e in watched.ev
     ]
     nodes = watched.nodes()
-    facts["tree"] = sorted([ref, state, hits] for ref, state, hits, _ in nodes)
-    facts["state_order"] = watched.state_order(nodes)
+    facts["tree"] = sorted([ref, state, hits] for ref, state, hits, _, _ in nodes)
+    kinds = watched.kinds
+    facts["state_order"] = watched.order(nodes, kinds.MAMBA)
+    if watched.window:
+        facts["windows"] = sorted(ref for ref, _, _, _, window in nodes if window)
+        facts["window_order"] = watched.order(nodes, kinds.SWA)
+        facts["window_usage"] = [
+            watched.alloc.swa_available_size(),
+            watched.tree.swa_evictable_size(),
+        ]
+    if "rejected" in row and watched.window:
+        return {**facts, "outcome": "refused"}
     if "rejected" in row:
         return {**facts, "outcome": "refused", "need": row["need"], "have": row["have"]}
     free = row["free"]
@@ -129,7 +221,7 @@ def facts_of(watched, request):
     facts["saved"] = list(watched.saved)
     facts["tracked"] = [[one["at"], one["phase"]] for one in row["tracked"]]
     facts["usage"] = [
-        free["kv_free"],
+        watched.alloc.full_available_size() if watched.window else free["kv_free"],
         free["kv_evictable"],
         row["kv_cached"],
         free["state_free"],
@@ -174,7 +266,8 @@ def main():
     os.chdir(sys.argv[1])
     import oracle
 
-    oracle.REAL_CACHE_PARAMS = oracle.CacheInitParams
+    for name in ("CacheInitParams", "TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator"):
+        REAL[name] = getattr(oracle, name)
     holder = {}
     oracle.Req = with_priority(oracle, holder)
     base = watching(oracle)

@@ -29,7 +29,8 @@ def insert(tree: Tree, insertion: Insertion) -> Node:
     for component in tree.components:
         component.refresh_after_insert(node)
     if is_new:
-        _count_use(tree, node, insertion)
+        # Reckoned from what was matched, also when a window has cut the new leaf in two.
+        _count_use(tree, node, insertion.num_matched + node.num_tokens, insertion)
     tree.update_leaf(node)
     return node
 
@@ -43,13 +44,15 @@ def _pass(tree: Tree, child: Node, insertion: Insertion) -> Node:
     node.priority = max(node.priority, insertion.priority)
     claimed_from = min(part.claim_overlap(node, start, insertion) for part in tree.components)
     insertion.release(max(start, insertion.num_shared), claimed_from)
-    _count_use(tree, node, insertion)
+    # Of what the tree took over, one copy of the full-attention KV is left over all the same.
+    insertion.num_released += node.end - claimed_from
+    _count_use(tree, node, node.end, insertion)
     return node
 
 
-def _count_use(tree: Tree, node: Node, insertion: Insertion) -> None:
+def _count_use(tree: Tree, node: Node, end: int, insertion: Insertion) -> None:
     """A request counts once on each node, however often it hands over."""
-    if node.end > insertion.num_counted:
+    if end > insertion.num_counted:
         node.hit_count += 1
     tree.update_leaf(node)
 

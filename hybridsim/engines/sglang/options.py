@@ -101,6 +101,17 @@ class SGLangOptions:
             raise UserError(
                 "engine.swa_tokens", "sliding_window and swa_tokens must be given together"
             )
+        if self.sliding_window is not None and self.swa_tokens is not None:
+            least = self.sliding_window + self.page_size
+            if self.swa_tokens <= least:
+                raise UserError(
+                    "engine.swa_tokens",
+                    f"{self.swa_tokens}; allowed: above {least}, the window and one page",
+                )
+            if not self.radix:
+                raise UserError(
+                    "engine.radix", "false with a sliding window; allowed: true (not modelled)"
+                )
 
     @property
     def extra_buffer(self) -> bool:

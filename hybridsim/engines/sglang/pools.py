@@ -45,6 +45,13 @@ class Pools:
         return self.checkpoints is not self.slots
 
     @property
+    def num_free_pages(self) -> int:
+        """Pages that a request can take: each needs a twin in the sliding-window pool."""
+        if not self.swa_pages.capacity:
+            return self.kv_pages.num_free
+        return min(self.kv_pages.num_free, self.swa_pages.num_free)
+
+    @property
     def free_kv_tokens(self) -> int:
         return self.kv_pages.num_free * self.page_size
 

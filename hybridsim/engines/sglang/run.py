@@ -148,7 +148,6 @@ class RequestRun:
         if not options.radix:
             return
         position = self.tracked_at if options.extra_buffer else num_tokens
-        self.tracked_at = None
         if position is None:
             return
         if options.extra_buffer or not options.int8_ckpt:
@@ -159,8 +158,11 @@ class RequestRun:
             self._take_int8_slot()
             if options.extra_buffer:
                 slots.give_back(1)
-        if self._insert(min(position, num_tokens)).state_was_there:
+        position = min(position, num_tokens)
+        self.row.slide(position - 1, self.tracked_at)
+        if self._insert(position).state_was_there:
             self._pools.checkpoints.give_back(1)
+        self.tracked_at = None
 
     def _take_checkpoint_slot(self) -> None:
         slots = self._pools.slots
@@ -192,6 +194,7 @@ class RequestRun:
             num_counted=self._num_counted,
             priority=self._priority,
             source=self._source(num_tokens // page * page),
+            window_start=self.row.window_start,
         )
         if insertion.end:
             node = insert(tree, insertion)

@@ -75,7 +75,24 @@ class SGLangServer:
         decision.needed_tokens = rest + output + self.options.page_size
         evictable = self.tree.ledger.evictable(Kind.FULL)
         decision.available_tokens = self.pools.free_kv_tokens + evictable
-        return decision.needed_tokens < decision.available_tokens
+        fits = decision.needed_tokens < decision.available_tokens
+        return fits and self._admits_window(rest, output)
+
+    def _admits_window(self, num_new_tokens: int, num_output_tokens: int) -> bool:
+        """The same for sliding-window KV: the first chunk, or a window if that is more.
+
+        Where the pool could never hold a whole chunk the engine takes smaller ones; here the
+        request is refused.
+        """
+        window, page = self.options.sliding_window, self.options.page_size
+        if window is None:
+            return True
+        new = -(-num_new_tokens // page) * page
+        chunk = self.options.chunked_prefill_size
+        tail = max((min(new, chunk) if chunk > 0 else new) - window, 0)
+        needed = tail + min(new + num_output_tokens, window) + page
+        available = self.pools.free_swa_tokens + self.tree.ledger.evictable(Kind.SWA)
+        return needed < available
 
     def _prefill(self, run: RequestRun, decision: Decision) -> None:
         """Compute the prompt in chunks; after each but the last the tree gets what is done."""
@@ -107,7 +124,7 @@ class SGLangServer:
         grid = self.options.decode_grid_tokens
         row = run.row
         while row.num_tokens < last:
-            row.decode_to(min(last, (row.num_tokens // grid + 1) * grid))
+            row.decode_to(min(last, (row.num_tokens // grid + 1) * grid), run.tracked_at)
             if self.options.extra_buffer and row.num_tokens % grid == 0:
                 run.track_decode(row.num_tokens)
 

@@ -18,6 +18,7 @@ from hybridsim.engines.sglang.ledger import Ledger
 from hybridsim.engines.sglang.node import Clock, Kind, Node
 from hybridsim.engines.sglang.options import SGLangOptions
 from hybridsim.engines.sglang.pools import Pools
+from hybridsim.engines.sglang.window import WindowKV
 
 AGE_STEP = 1e-5  # by which each node on a matched path is older than the one below it
 
@@ -47,7 +48,9 @@ class Tree:
         self.root.full.held = True
         self.ledger = Ledger()
         self.states = States(self, options.max_states_per_path)
-        self.components: list[Component] = [FullKV(self), self.states]
+        window = options.sliding_window
+        windows = [] if window is None else [WindowKV(self, window)]
+        self.components: list[Component] = [FullKV(self), *windows, self.states]
         self.tracks_history = options.eviction_policy == "tlru"
 
     def component(self, kind: Kind) -> Component:
