@@ -118,9 +118,7 @@ def _prepared(
     trie = trie or cached_trie(requests, outputs=rules.outputs)
     tree = page_tree(trie, requests, rules.page_tokens, caps_last_token=rules.caps_last_token)
     if rules.state_bytes:
-        placement = place_states(
-            requests, tree, rules.page_tokens, policy, outputs=rules.outputs
-        )
+        placement = place_states(requests, tree, rules.page_tokens, policy, outputs=rules.outputs)
     else:
         placement = Placement.empty(tree)
     return placement, all_passes(placement.tree)

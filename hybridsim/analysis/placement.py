@@ -172,11 +172,11 @@ def _refined(tree: PathTree, named: _Names) -> Placement:
         unit_tokens.append(unit_tokens[node])
         by.append(request)
         parent[node], start[node] = len(parent) - 1, units
-    fine = PathTree(
-        *(np.array(column, dtype=np.int64) for column in (parent, start, end, unit_tokens)),
-        tree.prompt_node,
-        tree.last_node,
-        tree.limit,
-        tree.num_prompt_tokens,
+    fine = replace(
+        tree,
+        parent=np.array(parent, dtype=np.int64),
+        start=np.array(start, dtype=np.int64),
+        end=np.array(end, dtype=np.int64),
+        unit_tokens=np.array(unit_tokens, dtype=np.int64),
     )
     return Placement(fine, np.array(by, dtype=np.int64))

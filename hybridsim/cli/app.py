@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 # Every module has `register(app)`, which adds its commands.
-COMMAND_MODULES = ("run", "trace", "model")
+COMMAND_MODULES = ("run", "trace", "model", "curve")
 
 
 def _print_version(wanted: bool) -> None:

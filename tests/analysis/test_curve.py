@@ -34,9 +34,7 @@ RULES = st.builds(
 
 
 def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0):
-    cache = ListLRU(
-        rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots
-    )
+    cache = ListLRU(rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots)
     hits = 0
     for index, request in enumerate(requests):
         hit = cache.hit_tokens(request, rules.caps_last_token)
@@ -66,7 +64,10 @@ def test_the_curve_equals_list_lru_at_20_random_capacities(
 
 @settings(max_examples=80)
 @given(
-    traces(grids=(1, 2)), RULES.filter(lambda r: r.state_bytes), st.sampled_from(POLICIES), st.data()
+    traces(grids=(1, 2)),
+    RULES.filter(lambda r: r.state_bytes),
+    st.sampled_from(POLICIES),
+    st.data(),
 )
 def test_the_surface_equals_list_lru_with_two_pools(requests, rules, named, data):
     policy = make_checkpoint(named)

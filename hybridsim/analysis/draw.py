@@ -1,0 +1,81 @@
+"""Figures of analyses: hit rate over memory, and over (KV, states)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hybridsim.analysis.steps import FloatArray
+from hybridsim.report.figure import COLORS
+from hybridsim.request import Int64Array
+
+_GREY = "#5f6368"
+GIB = 2**30
+
+
+def draw_curves(
+    path: Path, title: str, sizes_bytes: Int64Array, rates: Mapping[str, FloatArray], ceiling: float
+) -> None:
+    """Write a PNG: a line a policy over memory in GiB (log 2), the infinite cache dashed."""
+    figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for index, (label, line) in enumerate(rates.items()):
+        color = COLORS[index % len(COLORS)]
+        axes.plot(sizes_bytes / GIB, line * 100, label=label, color=color, linewidth=1.8)
+    axes.axhline(ceiling * 100, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.2)
+    axes.annotate(
+        f"infinite cache: {ceiling * 100:.2f} %", (0.01, ceiling * 100), xytext=(2, 3),
+        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=_GREY,
+    )  # fmt: skip
+    _memory_axis(axes)
+    axes.set(title=title, ylabel="Token hit rate (%)")
+    axes.set_ylim(0, ceiling * 110 or 1)
+    axes.grid(alpha=0.25)
+    axes.legend(title="checkpoint", frameon=False)
+    figure.savefig(path, metadata={"Software": None})
+
+
+def draw_surface(
+    path: Path, title: str, kv_bytes: Int64Array, states_bytes: Int64Array, rates: FloatArray
+) -> None:
+    """Write a PNG: a heat map over KV and state memory, both in GiB on log-2 axes.
+
+    rates: `[num_kv_sizes, num_state_sizes]`. Dotted lines join points of equal total memory; the
+    dot on each is its best split.
+    """
+    figure = Figure(figsize=(7.2, 5.4), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    x, y = kv_bytes / GIB, states_bytes / GIB
+    image = axes.pcolormesh(x, y, rates.T * 100, shading="nearest", cmap="viridis")
+    figure.colorbar(image, ax=axes, label="Token hit rate (%)")
+    _memory_axis(axes)
+    axes.set_yscale("log", base=2)
+    axes.set(title=title, xlabel="KV memory (GiB, log scale)")
+    axes.set_ylabel("State memory (GiB, log scale)")
+    _budget_lines(axes, x, y, rates)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_ylim(y[0], y[-1])
+    figure.savefig(path, metadata={"Software": None})
+
+
+def _budget_lines(axes: Axes, x: FloatArray, y: FloatArray, rates: FloatArray) -> None:
+    for total in 2.0 ** np.arange(np.ceil(np.log2(x[0] + y[0])), np.log2(x[-1] + y[-1])):
+        part = np.linspace(0.001, 0.999, 400)
+        kv, states = total * (1 - part), total * part
+        axes.plot(kv, states, color="white", linewidth=0.6, linestyle=":")
+        rows = np.searchsorted(x, kv, side="right") - 1
+        columns = np.searchsorted(y, states, side="right") - 1
+        inside = (rows >= 0) & (columns >= 0)
+        if inside.any():
+            found = np.where(inside, rates[rows, columns], -1.0)
+            best = int(found.argmax())
+            axes.plot(kv[best], states[best], "o", color="white", markersize=3.5)
+
+
+def _memory_axis(axes: Axes) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("Cache memory, KV and states together (GiB, log scale)")

@@ -1,0 +1,206 @@
+"""What an analysis command works on: an experiment file, or a trace and a few options.
+
+Both end in the same runs, so that keys, checks and errors are those of experiments.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hybridsim.analysis.curve import CacheRules
+from hybridsim.config import UNLIMITED, RunConfig, Source, expand, load_experiment, validate
+from hybridsim.errors import UserError
+from hybridsim.models import ModelSpec, get_model
+from hybridsim.policies import make_checkpoint
+from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.request import Trace
+from hybridsim.traces import read_trace, require_content
+from hybridsim.traces.detect import detect_format
+
+_OPTIONS = ("compute_last_token", "cache_outputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A trace, a model and the rules of the research cache.
+
+    `policies`: label -> checkpoint policy. `memories_bytes`: the sizes that the experiment sweeps.
+    `model` is one tensor-parallel rank. `notes`: what of the experiment is left out, and why.
+    """
+
+    name: str
+    trace: Trace
+    model: ModelSpec
+    rules: CacheRules
+    layout: str
+    policies: Mapping[str, CheckpointPolicy]
+    memories_bytes: tuple[int, ...]
+    state_fractions: tuple[float, ...]
+    num_warmup: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Options of a command, None where not given; `options` are the reader's."""
+
+    format: str | None = None
+    model: str | None = None
+    checkpoint: tuple[str, ...] = ()
+    layout: str | None = None
+    page_size: int | None = None
+    warmup: float | None = None
+    first: int | None = None
+    options: Mapping[str, object] | None = None
+    overrides: tuple[str, ...] = ()
+
+
+def load_subject(path: Path, wish: Wish) -> Subject:
+    """Read and check everything; UserError names file, line or option."""
+    is_experiment = path.suffix in (".yaml", ".yml")
+    experiment = load_experiment(path, wish.overrides) if is_experiment else _expanded(path, wish)
+    runs = [_wished(run.config, wish) for run in experiment.runs]
+    config = _the_one(runs, path)
+    model = get_model(config.model).for_rank(config.tp)
+    trace = _trace(config)
+    policies, notes = _policies(runs)
+    if wish.checkpoint:
+        policies = dict(_named_on_command_line(text) for text in wish.checkpoint)
+    fractions = {run.cache.state_fraction for run in runs} - {None}
+    memories = {run.cache.memory for run in runs} - {None, UNLIMITED}
+    return Subject(
+        name=experiment.name,
+        trace=trace,
+        model=model,
+        rules=_rules(config, model),
+        layout=config.cache.layout,
+        policies=policies,
+        memories_bytes=tuple(sorted(int(size) for size in memories if size is not None)),
+        state_fractions=tuple(sorted(float(f) for f in fractions if f is not None)),
+        num_warmup=int(len(trace.requests) * config.trace.warmup),
+        notes=notes,
+    )
+
+
+def _expanded(path: Path, wish: Wish) -> Any:
+    """A trace file as an experiment of one run."""
+    if not path.exists():
+        raise UserError(str(path), "does not exist; allowed: an experiment (.yaml) or a trace")
+    if wish.model is None:
+        raise UserError("--model", "is missing; a trace needs a model's name, such as qwen3.5-0.8b")
+    data = {
+        "name": path.name.split(".")[0],
+        "trace": {
+            "format": wish.format or detect_format(path),
+            "path": str(path),
+            **(wish.options or {}),
+        },
+        "model": wish.model,
+        "cache": {"memory": UNLIMITED},
+    }
+    return expand(Source("command line", data))
+
+
+def _wished(config: RunConfig, wish: Wish) -> RunConfig:
+    """The run with the command's options in the place of the file's."""
+    data = config.model_dump()
+    for key, value in (("layout", wish.layout), ("page_size", wish.page_size)):
+        if value is not None:
+            data["cache"][key] = value
+    for key, number in (("warmup", wish.warmup), ("first", wish.first)):
+        if number is not None:
+            data["trace"][key] = number
+    if wish.model is not None:
+        data["model"] = wish.model
+    if data["cache"]["layout"] == "shared":
+        data["cache"].update(dict.fromkeys(("state_fraction", "kv_tokens", "state_slots")))
+    return validate(RunConfig, data)
+
+
+def _the_one(runs: Iterable[RunConfig], path: Path) -> RunConfig:
+    """One of the runs, if they agree in all that an analysis cannot put into one picture."""
+    seen: dict[str, str] = {}
+    first: RunConfig | None = None
+    for run in runs:
+        first = first or run
+        values = {
+            "trace": run.trace, "model": run.model, "tp": run.tp, "engine": run.engine,
+            "cache.layout": run.cache.layout, "cache.page_size": run.cache.page_size,
+            "seed": run.seed,
+        }  # fmt: skip
+        for key, value in values.items():
+            if seen.setdefault(key, repr(value)) != repr(value):
+                allowed = f"one value, such as --set {key}=..."
+                raise UserError(f"{path}: {key}", f"differs between runs; allowed here: {allowed}")
+    assert first is not None
+    if first.engine.name != "research":
+        raise UserError(
+            f"{path}: engine", f"{first.engine.name!r} has rules of its own; allowed here: research"
+        )
+    return first
+
+
+def _trace(config: RunConfig) -> Trace:
+    trace = config.trace
+    found = read_trace(
+        trace.path, trace.format, first=trace.first, options=trace.options, seed=config.seed
+    )
+    require_content(found)
+    return found
+
+
+def _rules(config: RunConfig, model: ModelSpec) -> CacheRules:
+    options = config.engine.options
+    for key, value in options.items():
+        if key not in _OPTIONS or not isinstance(value, bool):
+            allowed = ", ".join(f"{name}: true or false" for name in _OPTIONS)
+            raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: {allowed}")
+    return CacheRules(
+        model.kv_bytes_per_token,
+        model.state_bytes,
+        config.cache.page_size,
+        outputs=options.get("cache_outputs", True),
+        caps_last_token=options.get("compute_last_token", True),
+    )
+
+
+def _named_on_command_line(text: str) -> tuple[str, CheckpointPolicy]:
+    """`prompt_end`, `prompt_end+turn_end`, or `{name: every, tokens: 1024}`."""
+    try:
+        return text, make_checkpoint(yaml.safe_load(text), "--checkpoint")
+    except yaml.YAMLError:
+        raise UserError("--checkpoint", f"{text!r}; allowed: a name or a YAML mapping") from None
+
+
+def _policies(runs: Iterable[RunConfig]) -> tuple[dict[str, CheckpointPolicy], tuple[str, ...]]:
+    """The checkpoint policies of the runs; evictions other than LRU are left out and noted."""
+    policies: dict[str, CheckpointPolicy] = {}
+    notes: dict[str, None] = {}
+    for run in runs:
+        if run.cache.eviction.name != "lru":
+            notes[f"left out: eviction {run.cache.eviction} (curves are of LRU)"] = None
+        named = run.cache.checkpoint
+        value = {"name": named.name, **named.options} if named.options else named.name
+        policies[str(named)] = make_checkpoint(value)
+    return policies, tuple(notes)
+
+
+def reader_options(pairs: Iterable[str]) -> dict[str, object]:
+    """`key=value` texts of the command line; the value is YAML, dots lead into mappings."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise UserError("--option", f"{pair!r}; allowed: key=value, such as jitter=true")
+        *parents, last = key.split(".")
+        target = options
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        try:
+            target[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError("--option", f"{pair!r}; allowed: a YAML value after =") from None
+    return options
