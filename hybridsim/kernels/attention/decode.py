@@ -130,4 +130,4 @@ def tile_of(cache: PagedKV) -> tuple[int, int, int]:
     """Keys a tile, warps and pipeline stages."""
     if cache.keys.shape[3] > 256:
         return 32, 4, 2
-    return (32, 4, 3) if cache.keys.shape[3] == 256 else (64, 4, 3)
+    return (64, 4, 2) if cache.keys.shape[3] == 256 else (32, 2, 4)

@@ -124,4 +124,6 @@ def tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
         return 32, 8, 2
     if size == 256:
         return 64, 8, 2
-    return 64, 8 if query_rows >= 128 and size >= 128 else 4, 3
+    if size == 128 and query_rows == 128:
+        return 128, 8, 3
+    return 64, 4, 3

@@ -21,14 +21,15 @@ def _copy_maker(layers: int, row_bytes: int, pairs: int, is_torch: bool) -> Make
         order = permutation(2 * pairs, seed + 7)
         sources, targets = order[:pairs].contiguous(), order[pairs:].contiguous()
         long_sources, long_targets = sources.long(), targets.long()
+        shown = int(targets[0])
 
         def ours() -> torch.Tensor:
             rows.copy_rows(pool, sources, targets)
-            return pool[:, long_targets[0]]
+            return pool[:, shown]
 
         def torch_copy() -> torch.Tensor:
             pool.index_copy_(1, long_targets, pool.index_select(1, long_sources))
-            return pool[:, long_targets[0]]
+            return pool[:, shown]
 
         return torch_copy if is_torch else ours
 

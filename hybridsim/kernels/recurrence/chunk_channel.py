@@ -12,6 +12,7 @@ import triton.language as tl
 
 from hybridsim.kernels.launch import dot_precision
 from hybridsim.kernels.plan import PackedPlan
+from hybridsim.kernels.recurrence.chunk_local import local_block
 from hybridsim.kernels.recurrence.parts import LocalParts
 from hybridsim.kernels.recurrence.triangular import invert_unit_lower
 
@@ -165,7 +166,7 @@ def chunk_channel(
     )  # fmt: skip
     _solve_kernel[(plan.num_chunks, num_heads)](
         k, v, total, strength, overlap, plan.chunks, reads, writes, k.stride(0), v.stride(0),
-        **sizes, V=value_size, BLOCK_V=min(128, max(16, triton.next_power_of_2(value_size))),
+        **sizes, V=value_size, BLOCK_V=local_block(value_size),
         PRECISION=precision,
     )  # fmt: skip
     return LocalParts(queries, keys, total, scores, reads, writes, None)

@@ -121,6 +121,4 @@ def scan_tile(
     enough = num_multiprocessors(device)
     while block_v > 16 and num_tiles * triton.cdiv(value_size, block_v) < enough:
         block_v //= 2
-    if tile_size > 64 * 128:
-        return min(block_v, 32), 4, 1
-    return block_v, 4, 3 if block_v == 16 else 2
+    return block_v, 4, 3 if block_v <= 32 else 2

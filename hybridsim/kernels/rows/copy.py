@@ -8,7 +8,7 @@ import triton.language as tl
 from hybridsim.kernels.launch import require
 
 _WORDS = ((8, torch.int64), (4, torch.int32), (2, torch.int16), (1, torch.uint8))
-_BLOCK_BYTES = 32768
+_BLOCK_BYTES = 4096
 
 
 @triton.jit
@@ -48,5 +48,5 @@ def copy_rows(pool: torch.Tensor, sources: torch.Tensor, targets: torch.Tensor) 
     blocks_per_row = triton.cdiv(row_words, block)
     _copy_kernel[(sources.shape[0] * blocks_per_row, pool.shape[0])](
         words, sources, targets, pool.shape[1] * row_words, row_words, row_words, blocks_per_row,
-        BLOCK=block, num_warps=8,
+        BLOCK=block, num_warps=4,
     )  # fmt: skip
