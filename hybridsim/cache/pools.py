@@ -71,6 +71,8 @@ class Memory:
     layers; 0 for an attention-only model, which never takes a slot.
     """
 
+    layout = "split"
+
     def __init__(
         self, page_bytes: int, slot_bytes: int, num_pages: int | None, num_slots: int | None
     ) -> None:
@@ -107,6 +109,8 @@ class Memory:
 
 class SharedMemory(Memory):
     """One budget of bytes from which pages and slots both draw (shared layout)."""
+
+    layout = "shared"
 
     def __init__(self, page_bytes: int, slot_bytes: int, capacity_bytes: int) -> None:
         super().__init__(page_bytes, slot_bytes, None, None)

@@ -15,7 +15,14 @@ from hybridsim.cache.edge import PathKey
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
 from hybridsim.cache.residents import Residents
-from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy, PromptView
+from hybridsim.policies.base import (
+    CheckpointPolicy,
+    EvictionPolicy,
+    PromptView,
+    Setting,
+    Thinning,
+)
+from hybridsim.policies.make import check_layout
 from hybridsim.records import HitSource
 from hybridsim.request import Request, Spans
 
@@ -58,6 +65,8 @@ class RadixCache:
     compute_last_token: at least one prompt token is computed (its logits are needed), so a hit is
     at most n - 1 tokens; False gives the ideal of `trace stats`.
     cache_outputs: keep generated tokens whose content the trace knows.
+    thinning: what keeps the states along one path few; None keeps all.
+    UserError if the eviction policy means nothing in the memory's layout.
     """
 
     def __init__(
@@ -69,10 +78,13 @@ class RadixCache:
         *,
         compute_last_token: bool = True,
         cache_outputs: bool = True,
+        thinning: Thinning | None = None,
     ) -> None:
+        check_layout(eviction, memory.layout)
         self.memory = memory
         self.page_tokens = page_tokens
         self.checkpoint = checkpoint
+        self.thinning = thinning
         self.compute_last_token = compute_last_token
         self.cache_outputs = cache_outputs
         self.is_hybrid = memory.slot_bytes > 0
@@ -80,6 +92,12 @@ class RadixCache:
         self.residents = Residents(self.tree, memory, eviction)
         self.leases: set[Lease] = set()
         self._last_key: tuple[Spans, PathKey] | None = None
+        self._is_prepared = not eviction.needs_setting
+
+    def prepare(self, setting: Setting) -> None:
+        """Tell the policies what they may know beforehand; before the first request."""
+        self.residents.eviction.prepare(setting)
+        self._is_prepared = True
 
     # -- questions
 
@@ -118,6 +136,7 @@ class RadixCache:
     # -- acts
 
     def acquire(self, request: Request, match: Match) -> Lease | None:
+        assert self._is_prepared, "the eviction policy wants a setting: call prepare first"
         found: Found = match.node
         new_pages = (
             self._pages(request.num_prompt_tokens) - match.num_match_tokens // self.page_tokens
@@ -126,7 +145,7 @@ class RadixCache:
         if admission is Admission.WAIT:
             return None
         self.residents.tick()
-        self.residents.begin(request)
+        self.residents.begin(request, match.num_hit_tokens)
         node = self._node_at(found.walk, match.num_match_tokens)
         self.residents.lock_path(node, found.hit_node)
         lease = Lease(request, match.num_match_tokens, match.num_hit_tokens)
@@ -222,7 +241,8 @@ class RadixCache:
         view = PromptView(request, lease.num_hit_tokens, lease.num_match_tokens, last, grid)
         known = min(last, lease.handle.key.num_tokens)
         wanted = {min(p, known) // grid * grid for p in self.checkpoint.positions(view)}
-        return tuple(sorted(p for p in wanted if p > lease.num_hit_tokens))
+        positions = sorted(p for p in wanted if p > lease.num_hit_tokens)
+        return tuple(self.thinning.planned(view, positions) if self.thinning else positions)
 
     # -- parts of commit
 
@@ -264,6 +284,15 @@ class RadixCache:
             return
         self.residents.put_state(node, slot, _source(lease.request, position, self.page_tokens))
         lease.num_checkpoints += 1
+        if self.thinning is not None:
+            self._thin(self.thinning, lease, node)
+
+    def _thin(self, thinning: Thinning, lease: Lease, node: Node) -> None:
+        """Drop what the path of a new state can spare."""
+        states = [step for step in node.path() if step.has_state][::-1]
+        for item in thinning.dropped(states):
+            assert isinstance(item, Node)
+            self.residents.drop_state(lease, item)
 
     def _path_node(self, node: Node, position: int) -> Node:
         """The node on the path of `node` that ends at `position`; splits an edge to have one."""

@@ -60,6 +60,10 @@ class Node:
         return self.edge.end - self.edge.start
 
     @property
+    def num_children(self) -> int:
+        return len(self.children)
+
+    @property
     def has_state(self) -> bool:
         return self.state_slot is not None
 

@@ -7,8 +7,8 @@ from hybridsim.cache.base import Lease
 from hybridsim.cache.edge import PathKey
 from hybridsim.cache.pools import Lack, Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
-from hybridsim.cache.victims import is_kv_candidate, make_victims
-from hybridsim.policies.base import EvictionPolicy
+from hybridsim.cache.victims import Victim, is_kv_candidate, make_victims
+from hybridsim.policies.base import Evicted, EvictionPolicy
 from hybridsim.request import Request
 
 
@@ -26,10 +26,10 @@ class Residents:
         self._victims = make_victims(eviction)
         self._user: Request | None = None
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: Request, num_hit_tokens: int) -> None:
         """A request is admitted: what is touched from now on is used by it."""
         self._user = request
-        self.eviction.on_request(request)
+        self.eviction.on_request(request, num_hit_tokens)
 
     def tick(self) -> None:
         self.now += 1
@@ -51,21 +51,22 @@ class Residents:
             state_helps = bool(lack.num_slots or lack.num_bytes)
             victim = self._victims.next(kv_helps, state_helps, self.now)
             assert victim is not None, "can_have promised room that is not there"
-            self.eviction.on_eviction(victim.priority)
-            if victim.is_kv:
-                self._evict_kv(lease, victim.node, lack)
+            if victim.is_kv and not victim.node.has_state:
+                self._evict_kv(lease, victim, lack)
             else:
-                self._evict_state(lease, victim.node)
+                self._evict_state(lease, victim)
 
-    def _evict_kv(self, lease: Lease, leaf: Node, lack: Lack) -> None:
-        """Drop the leaf's last pages, as many as are missing; a state at its end goes first."""
-        if leaf.has_state:
-            self._evict_state(lease, leaf)
-            return
+    def _evict_kv(self, lease: Lease, victim: Victim, lack: Lack) -> None:
+        """Drop the leaf's last pages, as many as are missing; a state at its end went before."""
+        leaf, page_tokens = victim.node, self.tree.page_tokens
         missing_pages = lack.num_pages or -(-lack.num_bytes // self.memory.page_bytes)
-        num_tokens = min(missing_pages * self.tree.page_tokens, leaf.num_tokens)
-        parent = leaf.parent
-        self.tree.trim(leaf, leaf.end - num_tokens)
+        allowed_tokens = leaf.end - self.eviction.kv_floor(leaf) // page_tokens * page_tokens
+        num_tokens = min(missing_pages * page_tokens, leaf.num_tokens, allowed_tokens)
+        parent, end = leaf.parent, leaf.end
+        self.tree.trim(leaf, end - num_tokens)
+        self.eviction.on_eviction(
+            Evicted(victim.priority, leaf, True, end - num_tokens, end), self.now
+        )
         leaf.had_state = False
         self.memory.pages.give(num_tokens // self.tree.page_tokens)
         self.evictable_tokens -= num_tokens
@@ -73,7 +74,14 @@ class Residents:
         if parent is not None and is_kv_candidate(parent):
             self._victims.add_kv(parent)
 
-    def _evict_state(self, lease: Lease, node: Node) -> None:
+    def _evict_state(self, lease: Lease, victim: Victim) -> None:
+        node = victim.node
+        self.drop_state(lease, node)
+        evicted = Evicted(victim.priority, node, False, node.end, node.end)
+        self.eviction.on_eviction(evicted, self.now)
+
+    def drop_state(self, lease: Lease, node: Node) -> None:
+        """Free the slot of a state that nobody is copying; a tombstone is left."""
         self.memory.slots.give(self._drop_state(node))
         node.had_state = True
         lease.num_evicted_states += 1
@@ -102,7 +110,7 @@ class Residents:
         for step in node.path():
             self._lock_kv(step)
             self._touch_kv(step)
-            if step.has_state and self.eviction.refreshes_path:
+            if step.has_state and step is not hit_node and self.eviction.refreshes_path:
                 self.touch_state(step)
         if hit_node is not None:
             self.touch_state(hit_node)
@@ -115,7 +123,7 @@ class Residents:
         for step in node.path():
             step.kv_access = self.now
             if step.has_state and self.eviction.refreshes_path:
-                self.touch_state(step)
+                step.state_access = self.now  # a use was told when the path was locked
             step.kv_locks -= 1
             if not step.kv_locks:
                 self.evictable_tokens += step.num_tokens
@@ -148,7 +156,9 @@ class Residents:
     # -- content
 
     def split(self, node: Node, position: int) -> Node:
-        return self.tree.split(node, position, self.now)
+        head = self.tree.split(node, position, self.now)
+        self.eviction.on_split(head, node)
+        return head
 
     def extend(self, key: PathKey, node: Node, end: int) -> tuple[Node, int]:
         """Carry a locked path on from `node` to `end`: adopt what is there, append the rest.

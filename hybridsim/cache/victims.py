@@ -104,6 +104,7 @@ class RankedVictims:
     """Two queues, for policies whose priorities change on use only."""
 
     def __init__(self, eviction: RankingPolicy) -> None:
+        self._fallen = eviction.fallen
         self._kv = _Queue(eviction.kv_priority, is_kv_candidate)
         self._states = _Queue(eviction.state_priority, is_state_candidate)
 
@@ -114,6 +115,9 @@ class RankedVictims:
         self._states.push(node)
 
     def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
+        for item, is_kv in self._fallen():
+            assert isinstance(item, Node)
+            (self._kv if is_kv else self._states).push(item)
         kv = self._kv.peek() if kv_helps else None
         state = self._states.peek() if state_helps else None
         if kv is not None and (state is None or kv[0] < state[0]):

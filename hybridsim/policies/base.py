@@ -1,7 +1,7 @@
 """What a policy is asked. Policies know requests and positions; they never see bytes or pools."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -39,17 +39,22 @@ class CheckpointPolicy(Protocol):
 
     Asked once a request, at admission. Positions may come in any order and off the grid: the
     cache floors them to it and leaves out those that are not behind the hit or past the end.
+    `source`: where the rule was published; `deviation`: where this differs from it.
     """
+
+    source: ClassVar[str]
+    deviation: ClassVar[str]
 
     def positions(self, view: PromptView) -> Iterable[int]: ...
 
 
 class Resident(Protocol):
-    """What an eviction policy may look at: KV tokens `[start, end)` and a state kept at `end`.
+    """What a policy may look at: KV tokens `[start, end)` and perhaps a state kept at `end`.
 
     Times are ticks of the cache's logical clock, which rises with every acquire, commit and
-    release. `kv_note` and `state_note` belong to the policy; a node split in two keeps both copies
-    of the first, so notes must be immutable. `last_user`: the request that touched the KV last.
+    release. `kv_note` and `state_note` belong to the eviction policy; a node split in two keeps
+    both copies of the first, so notes must be immutable. `last_user`: the request that touched the
+    KV last; its content up to `end` is the item's.
     """
 
     created: int
@@ -60,6 +65,8 @@ class Resident(Protocol):
     state_access: int
     num_state_touches: int
     state_note: Any
+    state_locks: int
+    state_source: str
     last_user: Request | None
 
     @property
@@ -69,9 +76,40 @@ class Resident(Protocol):
     def end(self) -> int: ...
 
     @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_children(self) -> int: ...
+
+    @property
+    def has_state(self) -> bool: ...
+
+    @property
     def state_gap_tokens(self) -> int:
         """Tokens to recompute from the nearest kept state above, were the one here gone."""
         ...
+
+    def path(self) -> "Iterator[Resident]":
+        """This item and those above it, deepest first."""
+        ...
+
+
+class Thinning(ABC):
+    """Keeps the states along one path few: which of them go when one more has been saved."""
+
+    source: ClassVar[str]
+    deviation: ClassVar[str] = ""
+
+    def planned(self, view: PromptView, positions: Sequence[int]) -> Sequence[int]:
+        """Those of the rising checkpoint positions that are worth saving at all."""
+        return positions
+
+    @abstractmethod
+    def dropped(self, states: Sequence[Resident]) -> Iterable[Resident]:
+        """Which states to drop, of all on the path of the one just saved, which is the last.
+
+        `states`: shallow first. Those with `state_locks` are being copied and must stay.
+        """
 
 
 Priority = tuple[float, ...]
@@ -83,7 +121,7 @@ class Setting:
 
     `requests`: the trace in arrival order; only clairvoyant policies may look at it.
     `prefill_flops(n, p)`: floating-point operations to prefill n tokens after p earlier ones.
-    `rng`: the run's source of randomness.
+    `rng`: the run's source of randomness. `shared`: KV and states live in one pool of bytes.
     """
 
     requests: Sequence[Request]
@@ -91,6 +129,21 @@ class Setting:
     state_bytes: int
     prefill_flops: Callable[[int, int], float]
     rng: np.random.Generator
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What has just gone: KV tokens `[start, end)` of `item`, or the state at `start == end`."""
+
+    priority: Priority
+    item: Resident
+    is_kv: bool
+    start: int
+    end: int
+
+
+LAYOUTS = ("split", "shared")
 
 
 class EvictionPolicy:
@@ -98,10 +151,18 @@ class EvictionPolicy:
 
     Law: while an object lives, its priority never falls, unless `may_fall` says so. The victim
     queue relies on it. In a shared pool KV and states compete, so both priorities must compare.
-    The hooks are called before the priority is asked for again.
+    The hooks are called before the priority is asked for again. A request uses each KV item on
+    its path once, and each state that it saves or refreshes once.
+    `layouts`: where the rule means something, `refusal`: why it does not elsewhere.
+    `source`: where it was published; `deviation`: where this differs.
     """
 
     may_fall: ClassVar[bool] = False
+    layouts: ClassVar[tuple[str, ...]] = LAYOUTS
+    refusal: ClassVar[str] = ""
+    needs_setting: ClassVar[bool] = False
+    source: ClassVar[str]
+    deviation: ClassVar[str] = ""
 
     @property
     def refreshes_path(self) -> bool:
@@ -109,10 +170,10 @@ class EvictionPolicy:
         return True
 
     def prepare(self, setting: Setting) -> None:
-        """Called once, before the first request."""
+        """Called once, before the first request. UserError if the trace does not suit."""
 
-    def on_request(self, request: Request) -> None:
-        """A request is being admitted."""
+    def on_request(self, request: Request, num_hit_tokens: int) -> None:
+        """A request is being admitted; its first `num_hit_tokens` need not be computed."""
 
     def on_kv_use(self, item: Resident, now: int) -> None:
         """The item's KV is inserted or reused. May write `item.kv_note`."""
@@ -120,12 +181,19 @@ class EvictionPolicy:
     def on_state_use(self, item: Resident, now: int) -> None:
         """The item's state is saved or refreshed. May write `item.state_note`."""
 
-    def on_eviction(self, priority: Priority) -> None:
-        """An object of this priority was chosen to go."""
+    def on_eviction(self, evicted: Evicted, now: int) -> None:
+        """An object went because this policy ranked it lowest."""
+
+    def on_split(self, head: Resident, tail: Resident) -> None:
+        """A node was cut in two; `head`, new and without a state, has a copy of the KV's note."""
+
+    def kv_floor(self, item: Resident) -> int:
+        """Token position (below the leaf's end) down to which its KV may go as one victim."""
+        return item.start
 
 
 class RankingPolicy(EvictionPolicy, ABC):
-    """Priorities that change only when their object is used."""
+    """Priorities that change only when their object is used (or is reported by `fallen`)."""
 
     @abstractmethod
     def kv_priority(self, item: Resident) -> Priority:
@@ -134,6 +202,10 @@ class RankingPolicy(EvictionPolicy, ABC):
     @abstractmethod
     def state_priority(self, item: Resident) -> Priority:
         """Of the state at the item's end."""
+
+    def fallen(self) -> Iterable[tuple[Resident, bool]]:
+        """Objects (item, is it its KV) whose priority fell without a use since last asked."""
+        return ()
 
 
 class ScanningPolicy(EvictionPolicy, ABC):

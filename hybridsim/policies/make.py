@@ -5,6 +5,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.policies.base import EvictionPolicy
 
 Policy = TypeVar("Policy")
 
@@ -25,7 +26,7 @@ def make(value: Any, registry: Mapping[str, Callable[..., Policy]], place: str) 
 
 
 def _check_parameters(name: str, factory: Any, given: Mapping[str, Any], place: str) -> None:
-    known = {item.name: item for item in fields(factory)}
+    known = {item.name: item for item in fields(factory) if item.init}
     for key, item in given.items():
         if key not in known:
             allowed = ", ".join(known) or "none"
@@ -47,3 +48,19 @@ def _is_a(item: Any, wanted: Any) -> bool:
 
 def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
+
+
+def at_least(place: str, value: float, minimum: float) -> None:
+    """UserError if `value` of the parameter at `place` is below `minimum`."""
+    if not value >= minimum:
+        raise UserError(place, f"{value} is not allowed; at least {minimum}")
+
+
+def check_layout(policy: EvictionPolicy, layout: str, place: str = "cache.layout") -> None:
+    """UserError with the reason if the policy's rule means nothing in that layout."""
+    if layout not in policy.layouts:
+        allowed = ", ".join(policy.layouts)
+        raise UserError(
+            place, f"{layout!r} is not allowed with this eviction policy: {policy.refusal}; "
+            f"allowed: {allowed}"
+        )  # fmt: skip

@@ -1,23 +1,48 @@
 """Laws that hold for every policy, layout and workload."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
-from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_eviction
+from hybridsim.errors import UserError
+from hybridsim.policies import (
+    CHECKPOINT,
+    EVICTION,
+    THINNING,
+    make_checkpoint,
+    make_eviction,
+    make_thinning,
+)
+from hybridsim.policies.base import LAYOUTS, RankingPolicy, Setting
 from hybridsim.request import Request, Spans
-from hybridsim.sim.replay import replay
+from hybridsim.sim.replay import replay, serve
 
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=5)
 traces = st.lists(st.tuples(pairs, st.integers(0, 4)), min_size=1, max_size=25)
-NEEDS = {"every": {"tokens": 3}}
+NEEDS = {
+    "every": {"tokens": 3},
+    "balanced": {"states": 2},
+    "dp_optimal": {"states": 2, "bin_tokens": 1, "replan": 2},
+    "log": {"minimum": 2},
+    "retention": {"tokens": 4},
+    "tlru": {"threshold_tokens": 4, "next_prompt_tokens": 2},
+    "lhd": {"events": 5},
+}
+THINNING_NEEDS = {
+    "path_cap": {"max_states": 2},
+    "coverage": {"max_states": 2},
+    "variance": {"max_states": 2},
+    "fifo_cap": {"max_states": 2, "min_spacing_tokens": 3},
+}
+PAGE_BYTES, SLOT_BYTES = 1, 7
 
 
 def requests_of(trace):
     return [
-        Request(str(i), Spans.of(prompt), Spans.unknown(out))
+        Request(str(i), Spans.of(prompt), Spans.unknown(out), session_id=str(i % 3), marks=(2, 5))
         for i, (prompt, out) in enumerate(trace)
     ]
 
@@ -26,20 +51,87 @@ def named(name):
     return {"name": name, **NEEDS.get(name, {})}
 
 
+def setting(requests, *, shared=False, page=1):
+    return Setting(
+        requests, PAGE_BYTES / page, SLOT_BYTES, lambda n, p: 5 * n + n * (n + 2 * p),
+        np.random.default_rng(1), shared,
+    )  # fmt: skip
+
+
+def cache_of(memory, requests, checkpoint, eviction, page=1, thinning=None):
+    cache = RadixCache(
+        memory, page, make_checkpoint(named(checkpoint)), make_eviction(named(eviction)),
+        thinning=make_thinning(thinning),
+    )  # fmt: skip
+    cache.prepare(setting(requests, shared=memory.layout == "shared", page=page))
+    return cache
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("eviction", EVICTION)
 @pytest.mark.parametrize("checkpoint", CHECKPOINT)
-@given(trace=traces, pages=st.integers(10, 40), slots=st.integers(1, 6), shared=st.booleans(),
-       page=st.sampled_from([1, 2]))  # fmt: skip
-@settings(max_examples=15)
+@given(
+    trace=traces, pages=st.integers(10, 40), slots=st.integers(1, 6), page=st.sampled_from([1, 2])
+)
+@settings(max_examples=5)
 def test_every_pair_of_policies_keeps_the_laws(
-    checkpoint, eviction, trace, pages, slots, shared, page
+    checkpoint, eviction, layout, trace, pages, slots, page
 ):
-    memory = SharedMemory(1, 7, pages + 7 * slots) if shared else Memory(1, 7, pages, slots)
-    cache = RadixCache(memory, page, make_checkpoint(named(checkpoint)), make_eviction(eviction))
-    for record in replay(requests_of(trace), cache):  # replay runs cache.check()
+    capacity = pages + SLOT_BYTES * slots
+    memory = (
+        SharedMemory(PAGE_BYTES, SLOT_BYTES, capacity)
+        if layout == "shared"
+        else Memory(PAGE_BYTES, SLOT_BYTES, pages, slots)
+    )
+    requests = requests_of(trace)
+    if layout not in EVICTION[eviction].layouts:
+        with pytest.raises(UserError, match=EVICTION[eviction].refusal):
+            cache_of(memory, requests, checkpoint, eviction)
+        return
+    cache = cache_of(memory, requests, checkpoint, eviction, page)
+    for record in replay(requests, cache):  # replay runs cache.check()
         assert 0 <= record.num_hit_tokens <= record.num_match_tokens
         assert record.num_match_tokens <= max(record.num_prompt_tokens - 1, 0)
-    assert cache.usage().peak_kv_bytes <= pages + 7 * slots
+    assert max(cache.usage().peak_kv_bytes, cache.usage().peak_state_bytes) <= capacity
+
+
+@pytest.mark.parametrize("eviction", EVICTION)
+@given(trace=traces)
+@settings(max_examples=10)
+def test_without_evictions_the_eviction_policy_changes_nothing(eviction, trace):
+    requests = requests_of(trace)
+    hits = [
+        [r.num_hit_tokens for r in replay(requests, cache_of(
+            Memory(PAGE_BYTES, SLOT_BYTES, None, None), requests, "all_blocks", name))]
+        for name in (eviction, "lru")
+    ]  # fmt: skip
+    assert hits[0] == hits[1]
+
+
+@pytest.mark.parametrize("thinning", THINNING)
+@pytest.mark.parametrize("checkpoint", ["all_blocks", "prompt_end", "branch"])
+@given(trace=traces, slots=st.integers(1, 12))
+@settings(max_examples=15)
+def test_thinning_keeps_the_laws_and_its_own_cap(thinning, checkpoint, trace, slots):
+    requests = requests_of(trace)
+    rule = {"name": thinning, **THINNING_NEEDS[thinning]}
+    cache = cache_of(
+        Memory(PAGE_BYTES, SLOT_BYTES, None, slots), requests, checkpoint, "lru", 1, rule
+    )
+    replay(requests, cache)
+    for leaf in (node for node in cache.tree.nodes() if not node.children):
+        states = [node for node in leaf.path() if node.has_state]
+        # Only what the rule itself exempts may exceed the cap.
+        spare = [x for x in states if x.num_children == 1 and x.state_source != "prompt_end"]
+        assert len(states) <= 2 or len(spare) <= 2
+
+
+@pytest.mark.parametrize("name", EVICTION)
+def test_a_policy_names_its_source_and_a_reason_for_each_refusal(name):
+    policy = EVICTION[name]
+    assert policy.source
+    assert set(policy.layouts) <= set(LAYOUTS)
+    assert bool(policy.refusal) == (set(policy.layouts) != set(LAYOUTS))
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINT)
@@ -48,13 +140,8 @@ def test_every_pair_of_policies_keeps_the_laws(
 def test_hybrid_never_beats_attention_only_at_equal_kv(checkpoint, trace, pages, slots):
     """KV is touched along the whole path whatever the states do, so both keep the same KV."""
     requests = requests_of(trace)
-    policy = make_checkpoint(named(checkpoint))
-    hybrid = replay(
-        requests, RadixCache(Memory(1, 7, pages, slots), 1, policy, make_eviction("lru"))
-    )
-    attention = replay(
-        requests, RadixCache(Memory(1, 0, pages, 0), 1, policy, make_eviction("lru"))
-    )
+    hybrid = replay(requests, cache_of(Memory(1, 7, pages, slots), requests, checkpoint, "lru"))
+    attention = replay(requests, cache_of(Memory(1, 0, pages, 0), requests, checkpoint, "lru"))
     for one, other in zip(hybrid, attention, strict=True):
         assert one.num_match_tokens == other.num_match_tokens
         assert one.num_hit_tokens <= other.num_hit_tokens
@@ -83,20 +170,27 @@ def _common(left, right) -> int:
                 min(len(left), len(right)))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EVICTION)
-def test_a_priority_never_falls_when_its_object_is_used_or_trimmed(name):
-    class Item:
-        created = state_created = kv_access = state_access = 3
-        num_touches = num_state_touches = 2
-        start, end = 0, 8
+RANKED = [name for name in EVICTION if issubclass(EVICTION[name], RankingPolicy)]
 
-    policy = EVICTION[name]()
-    item = Item()
-    before = policy.kv_priority(item), policy.state_priority(item)
-    item.kv_access = item.state_access = 5
-    item.num_touches = item.num_state_touches = 3
-    used = policy.kv_priority(item), policy.state_priority(item)
-    item.end = 4
-    trimmed = policy.kv_priority(item), policy.state_priority(item)
-    assert before[0] <= used[0] <= trimmed[0]
-    assert before[1] <= used[1] <= trimmed[1]
+
+@pytest.mark.parametrize("name", [n for n in RANKED if not EVICTION[n].may_fall])
+@given(trace=traces, pages=st.integers(10, 30), slots=st.integers(1, 4))
+@settings(max_examples=20)
+def test_a_priority_never_falls_while_its_object_lives(name, trace, pages, slots):
+    """Seen from outside: after each request, of all that is still there from before it."""
+    requests = requests_of(trace)
+    cache = cache_of(Memory(PAGE_BYTES, SLOT_BYTES, pages, slots), requests, "every", name)
+    policy = cache.residents.eviction
+    before = {}
+    for request in requests:
+        if not cache.fits(request):
+            continue
+        serve(request, cache)
+        after = {}
+        for node in cache.tree.nodes():
+            if not node.children:
+                after[node, node.created, "kv"] = policy.kv_priority(node)
+            if node.has_state:
+                after[node, node.state_created, "state"] = policy.state_priority(node)
+        assert all(after[key] >= before[key] for key in after.keys() & before.keys())
+        before = after

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from hybridsim.errors import UserError
 from hybridsim.policies.base import PromptView
+from hybridsim.policies.make import at_least
 
 
 @dataclass(frozen=True, slots=True)
 class NoCheckpoints:
     """Keep no state: a hybrid model then never reuses a prefix. The baseline."""
+
+    source: ClassVar[str] = "baseline"
+    deviation: ClassVar[str] = ""
 
     def positions(self, view: PromptView) -> Iterable[int]:
         return ()
@@ -17,10 +21,10 @@ class NoCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class PromptEnd:
-    """One state at the end of the prompt, for prompts that continue or repeat this one.
+    """One state at the end of the prompt, for prompts that continue or repeat this one."""
 
-    SGLang keeps this one (0.5.23, no_buffer); Marconi keeps the turn's end instead.
-    """
+    source: ClassVar[str] = "SGLang 0.5.23 (no_buffer)"
+    deviation: ClassVar[str] = "Prefill is not cut into chunks, each with a state at its end."
 
     def positions(self, view: PromptView) -> Iterable[int]:
         return (view.request.num_prompt_tokens,)
@@ -30,9 +34,11 @@ class PromptEnd:
 class TurnEnd:
     """One state after the last generated token that was fed back, for the next turn of a chat.
 
-    Marconi's leaf checkpoint (arXiv 2411.19379), less the last token, which no engine computes.
     Where the trace does not know the output's content the position falls back to the prompt's end.
     """
+
+    source: ClassVar[str] = "Marconi's leaf checkpoint (arXiv 2411.19379)"
+    deviation: ClassVar[str] = "Less the last generated token, which no engine computes."
 
     def positions(self, view: PromptView) -> Iterable[int]:
         return (view.num_final_tokens,)
@@ -40,13 +46,15 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A state at each multiple of `tokens`, in prefill and in decode (OpenVINO, vLLM retention)."""
+    """A state at each multiple of `tokens`, in prefill and in decode."""
+
+    source: ClassVar[str] = "OpenVINO, mlx-engine (512 tokens)"
+    deviation: ClassVar[str] = ""
 
     tokens: int
 
     def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise UserError("cache.checkpoint.tokens", f"{self.tokens} is not allowed; at least 1")
+        at_least("cache.checkpoint.tokens", self.tokens, 1)
 
     def positions(self, view: PromptView) -> Iterable[int]:
         first = view.num_hit_tokens // self.tokens + 1
@@ -55,7 +63,10 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AllBlocks:
-    """A state at each grid position: vLLM 0.27.1's mode `all`. Best hits, most memory."""
+    """A state at each grid position. Best hits, most memory."""
+
+    source: ClassVar[str] = "vLLM 0.27.1, mode `all`"
+    deviation: ClassVar[str] = "The grid is the page and the trace's, not an enlarged block."
 
     def positions(self, view: PromptView) -> Iterable[int]:
         first = view.num_hit_tokens // view.grid_tokens + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hybridsim.policies.base import CheckpointPolicy, PromptView
 
@@ -9,6 +10,9 @@ from hybridsim.policies.base import CheckpointPolicy, PromptView
 @dataclass(frozen=True, slots=True)
 class Union:
     """Every position that any of the parts wants."""
+
+    source: ClassVar[str] = "composition"
+    deviation: ClassVar[str] = ""
 
     parts: tuple[CheckpointPolicy, ...]
 

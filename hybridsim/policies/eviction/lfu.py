@@ -1,6 +1,7 @@
 """Least frequently used."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hybridsim.policies.base import Priority, RankingPolicy, Resident
 
@@ -9,8 +10,11 @@ from hybridsim.policies.base import Priority, RankingPolicy, Resident
 class LFU(RankingPolicy):
     """Evict what was used by the fewest requests; ties by age of last use, then deepest first.
 
-    A node split off from another inherits its count (SGLang 0.5.23 does the same).
+    KV is used by each request that passes it, a state by each that copies it.
     """
+
+    source: ClassVar[str] = "textbook; SGLang 0.5.23 `lfu`"
+    deviation: ClassVar[str] = "A node split off from another inherits its count, as in SGLang."
 
     def kv_priority(self, item: Resident) -> Priority:
         return (item.num_touches, item.kv_access, -item.end, 1)

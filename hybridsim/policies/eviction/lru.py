@@ -1,6 +1,7 @@
 """Least recently used."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hybridsim.errors import UserError
 from hybridsim.policies.base import Priority, RankingPolicy, Resident
@@ -13,6 +14,8 @@ class LRU(RankingPolicy):
     refresh: `path` touches every state on the matched path (SGLang until 2026-07), `consumed` only
     the one that was copied (SGLang since #31648, vLLM). KV is always touched along the whole path.
     """
+
+    source: ClassVar[str] = "textbook; SGLang 0.5.23 and vLLM 0.33.0 refresh `consumed`"
 
     refresh: str = "path"
 

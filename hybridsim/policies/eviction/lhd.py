@@ -1,0 +1,110 @@
+"""Least hit density."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from hybridsim.policies.base import Evicted, FloatArray, Resident, ScanningPolicy, Setting
+from hybridsim.policies.eviction.scoring import floats
+from hybridsim.policies.make import at_least
+
+NUM_AGES = 48  # geometric bins: 4 to an octave of ticks
+_EDGES = 2.0 ** (np.arange(NUM_AGES + 1) / 4) - 1  # bin a holds ages in [_EDGES[a], _EDGES[a + 1])
+_MIDDLES = (_EDGES[:-1] + _EDGES[1:]) / 2
+
+
+def hit_density(hits: FloatArray, evictions: FloatArray) -> FloatArray:
+    """Hits still to come over the lifetime still to come, given the age now reached, [ages].
+
+    hits, evictions: events at each age. An event at age b costs b - a of space-time from age a.
+    Where no event is left the density of the youngest such age is carried on.
+    """
+    events = hits + evictions
+    hits_left = np.cumsum(hits[::-1])[::-1]
+    events_left = np.cumsum(events[::-1])[::-1]
+    lifetimes = np.cumsum((events * _MIDDLES)[::-1])[::-1] - _EDGES[:-1] * events_left
+    return np.divide(hits_left, lifetimes, out=np.zeros_like(hits_left), where=lifetimes > 0)
+
+
+@dataclass
+class LHD(ScanningPolicy):
+    """Evict the lowest expected hits per byte and tick still to be lived, given class and age.
+
+    Class: KV or state, by the number of uses so far (1, 2, 3, 4 or more). Ages are ticks since
+    the last use; what ages led to hits and to evictions is counted and fades by `fade` every
+    `events` events. Until the first count an object's density is 1 / age.
+    """
+
+    needs_setting: ClassVar[bool] = True
+    source: ClassVar[str] = "Beckmann, Chen, Cidon, NSDI 2018"
+    deviation: ClassVar[str] = (
+        "All candidates are scored rather than 32 random ones; age bins are geometric; no "
+        "explorers. A leaf's KV is one object, of its present size."
+    )
+
+    events: int = 1000
+    fade: float = 0.9
+
+    _setting: Setting | None = field(default=None, init=False, repr=False)
+    _hits: FloatArray = field(default_factory=lambda: np.zeros((8, NUM_AGES)), init=False)
+    _evictions: FloatArray = field(default_factory=lambda: np.zeros((8, NUM_AGES)), init=False)
+    _densities: FloatArray = field(
+        default_factory=lambda: np.tile(1 / (_MIDDLES + 1), (8, 1)), init=False, repr=False
+    )
+    _num_events: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        at_least("cache.eviction.events", self.events, 1)
+        at_least("cache.eviction.fade", self.fade, 0)
+
+    def prepare(self, setting: Setting) -> None:
+        self._setting = setting
+
+    def on_kv_use(self, item: Resident, now: int) -> None:
+        item.kv_note = self._used(item.kv_note, now, is_kv=True)
+
+    def on_state_use(self, item: Resident, now: int) -> None:
+        note = None if item.state_created == now else item.state_note
+        item.state_note = self._used(note, now, is_kv=False)
+
+    def on_eviction(self, evicted: Evicted, now: int) -> None:
+        item = evicted.item
+        row, used = item.kv_note if evicted.is_kv else item.state_note
+        self._count(self._evictions, row, now - used)
+
+    def scores(
+        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
+    ) -> tuple[FloatArray, FloatArray]:
+        assert self._setting is not None, "prepare was not called"
+        kv_bytes = floats([x.num_tokens for x in kv_items]) * self._setting.kv_bytes_per_token
+        kv = self._density([x.kv_note for x in kv_items], now) / kv_bytes
+        states = self._density([x.state_note for x in state_items], now)
+        return kv, states / max(self._setting.state_bytes, 1)
+
+    def _density(self, notes: Sequence[tuple[int, int]], now: int) -> FloatArray:
+        rows, used = np.array(notes, dtype=np.int64).reshape(-1, 2).T
+        return self._densities[rows, _bins(now - used)]
+
+    def _used(self, note: tuple[int, int] | None, now: int, *, is_kv: bool) -> tuple[int, int]:
+        """(class, tick of this use), the use counted as a hit unless it is the first."""
+        first = 0 if is_kv else 4
+        if note is None:
+            return (first, now)
+        row, used = note
+        self._count(self._hits, row, now - used)
+        return (min(row + 1, first + 3), now)
+
+    def _count(self, counts: FloatArray, row: int, age: int) -> None:
+        counts[row, int(_bins(np.array([age]))[0])] += 1
+        self._num_events += 1
+        if self._num_events % self.events == 0:
+            rows = zip(self._hits, self._evictions, strict=True)
+            self._densities = np.array([hit_density(hits, lost) for hits, lost in rows])
+            self._hits *= self.fade
+            self._evictions *= self.fade
+
+
+def _bins(ages: np.ndarray) -> np.ndarray:
+    return np.minimum(np.floor(4 * np.log2(ages + 1.0)), NUM_AGES - 1).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Which states along one path go when another was saved. Registry in hybridsim.policies."""
