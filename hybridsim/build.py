@@ -1,6 +1,7 @@
 """From a run's config to its objects: the one place that knows both. Objects never see a config."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -144,7 +145,8 @@ _TRACES: dict[str, Trace] = {}
 def load_trace(config: RunConfig) -> Trace:
     """The configured trace, read once a process. Raises UserError naming file and line."""
     trace = config.trace
-    key = json.dumps([trace.format, trace.path, trace.first, trace.options, config.seed])
+    stamp = os.stat(trace.path).st_mtime_ns if trace.path and os.path.exists(trace.path) else None
+    key = json.dumps([trace.format, trace.path, stamp, trace.first, trace.options, config.seed])
     if key not in _TRACES:
         _TRACES[key] = read_trace(
             trace.path, trace.format, first=trace.first, options=trace.options, seed=config.seed

@@ -53,7 +53,9 @@ class _Worker:
     def __init__(self, work: Work) -> None:
         context: Any = mp.get_context(_METHOD)
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(work, theirs, self.connection), daemon=True
+        )
         self._process.start()
         theirs.close()  # so that the end of the process is an end of file here
         self.index: int | None = None
@@ -83,9 +85,10 @@ class _Worker:
         self.connection.close()
 
 
-def _serve(work: Work, connection: Connection) -> None:
+def _serve(work: Work, connection: Connection, parents_end: Connection) -> None:
     """Life of a worker: ends when its parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    parents_end.close()  # else this process itself would keep the pipe open
     try:
         while True:
             _attempt(work, connection.recv(), connection.send)

@@ -102,7 +102,11 @@ def write_experiment(out_dir: Path, experiment: Experiment) -> None:
 
 
 def write_failure(out_dir: Path, run: Run, reason: str, traceback: str) -> None:
-    """`failed/<hash>.txt`: the reason, the run's config and where it was raised."""
+    """`failed/<hash>.txt`: the reason, the run's config and where it was raised.
+
+    An older result of the same run goes: --resume must not take it for this one.
+    """
+    shutil.rmtree(run_dir(out_dir, run), ignore_errors=True)
     folder = out_dir / "failed"
     folder.mkdir(exist_ok=True)
     text = f"{reason}\n\n{run.to_yaml()}\n{traceback}"
@@ -142,8 +146,11 @@ def is_finished(out_dir: Path, run: Run) -> bool:
 
 
 def file_bytes(path: str | None) -> int | None:
-    """Size of a trace file, a cheap sign that it is still the same one; None for no file."""
-    return Path(path).stat().st_size if path is not None and Path(path).is_file() else None
+    """Size of a trace (file or folder), a cheap sign that it is still the same one."""
+    if path is None or not Path(path).exists():
+        return None
+    files = [Path(path)] if Path(path).is_file() else sorted(Path(path).iterdir())
+    return sum(file.stat().st_size for file in files)
 
 
 def remove_leftovers(out_dir: Path) -> None:

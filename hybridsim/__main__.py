@@ -1,0 +1,5 @@
+"""`python -m hybridsim`."""
+
+from hybridsim.cli import main
+
+main()
