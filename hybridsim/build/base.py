@@ -1,0 +1,117 @@
+"""What every engine's builder is made of: what it takes, what it gives back."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from hybridsim.cache.base import PrefixCache
+from hybridsim.config import CacheConfig
+from hybridsim.errors import UserError
+from hybridsim.models import ModelSpec
+from hybridsim.records import RequestRecord
+from hybridsim.request import Request
+from hybridsim.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a cache holds, in whatever it is counted; None where that is no limit of it."""
+
+    total_bytes: int | None = None
+    kv_tokens: int | None = None
+    state_slots: int | None = None
+    num_blocks: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_unlimited(self) -> bool:
+        limits = (self.total_bytes, self.kv_tokens, self.state_slots, self.num_blocks)
+        return all(limit is None for limit in limits)
+
+
+OnProgress = Callable[[int, int], None]
+
+
+class Replay(Protocol):
+    """Serves requests one after another, checks the laws at the end, returns a row for each."""
+
+    def __call__(
+        self, requests: Sequence[Request], ideal_tokens: Sequence[int], progress: OnProgress
+    ) -> list[RequestRecord]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A fresh cache under an engine's rules, and what a report must know of it.
+
+    `cache` is what timed mode drives; None where the engine has no timed mode.
+    `usage` gives further summary columns after a run, such as peaks in bytes.
+    `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
+    """
+
+    replay: Replay
+    cache: PrefixCache | None
+    usage: Callable[[], dict[str, float]]
+    capacity: Capacity
+    model: ModelSpec
+    keeps_outputs: bool
+    caps_last_token: bool
+    notes: tuple[str, ...] = ()
+
+
+class NoOptions(BaseModel):
+    """An engine without options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An entry of ENGINES. `cache_keys` are those keys of `cache` that mean something to it."""
+
+    options: type[BaseModel]
+    cache_keys: frozenset[str]
+    build: Callable[[CacheConfig, ModelSpec, Any], Built]
+
+
+class Server(Protocol):
+    """An engine that serves one request to its end at a time."""
+
+    def serve(self, request: Request) -> RequestRecord: ...
+
+    def check(self) -> None:
+        """Raise AssertionError if a law is broken."""
+        ...
+
+
+def serve_all(
+    server: Server, requests: Sequence[Request], progress: OnProgress
+) -> list[RequestRecord]:
+    """Replay for engines that are no PrefixCache."""
+    records = []
+    for index, request in enumerate(requests):
+        records.append(server.serve(request))
+        progress(index + 1, len(requests))
+    server.check()
+    return records
+
+
+def needed(value: Any, place: str, allowed: str) -> Any:
+    if value is None:
+        raise UserError(place, f"is missing; allowed: {allowed}")
+    return value
+
+
+def refuse_too_small(needed_bytes: int, given_bytes: int, place: str, what: str) -> None:
+    if given_bytes < needed_bytes:
+        raise UserError(
+            place,
+            f"gives {format_bytes(given_bytes)}, too little for {what}; "
+            f"allowed: at least {format_bytes(needed_bytes)} of it",
+        )
+
+
+def cache_keys(*left_out: str) -> frozenset[str]:
+    return frozenset(CacheConfig.model_fields) - frozenset(left_out)
