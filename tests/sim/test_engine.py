@@ -72,13 +72,14 @@ def test_rate_scale_shrinks_arrivals_and_delays() -> None:
 
 
 def test_requests_of_one_instant_share_a_step_even_where_the_clock_rounds() -> None:
-    # 0.1 + 0.2 is not 0.3 in floating point; the three arrivals at 0.3 must not be torn apart.
-    arrivals_s = [0.1, 0.3, 0.3, 0.3]
+    # In floating point 0.2 + (0.9 - 0.2) < 0.9, so the clock never shows 0.9.
+    assert 0.2 + (0.9 - 0.2) < 0.9
+    arrivals_s = [0.2, 0.9, 0.9, 0.9]
     requests = [request(index, 4, 1, at_s) for index, at_s in enumerate(arrivals_s)]
     options = SchedulerOptions(max_num_seqs=8, max_num_batched_tokens=100)
     result = simulate(requests, NullCache(4), AffineCost(1e-3, 0.0, 0.0, 0.0), options)
     assert [step.num_prefill_tokens for step in result.steps] == [4, 12]
-    assert result.records[1].arrival_s == pytest.approx(0.3, rel=1e-15)
+    assert result.records[1].arrival_s == pytest.approx(0.9, rel=1e-15)
 
 
 def test_an_arrival_at_the_very_end_of_a_step_joins_the_next_one() -> None:

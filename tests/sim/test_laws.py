@@ -23,7 +23,7 @@ def ends(steps: list[StepRecord]) -> list[float]:
     return [step.start_s + step.duration_s for step in steps]
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(workloads(), ARRIVALS)
 def test_laws_of_a_run(workload: Workload, arrivals: str) -> None:
     cache = workload.make_cache()
@@ -112,7 +112,7 @@ def nothing_is_held_afterwards(workload: Workload, result: SimResult) -> None:
         assert (cache.usage().kv_bytes, cache.usage().state_bytes) == (0, 0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(workloads())
 def test_infinite_speed_and_one_request_at_a_time_equal_replay(workload: Workload) -> None:
     timed = simulate(
@@ -124,7 +124,7 @@ def test_infinite_speed_and_one_request_at_a_time_equal_replay(workload: Workloa
         assert {n: getattr(one, n) for n in names} == {n: getattr(other, n) for n in names}
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(workloads(), ARRIVALS)
 def test_a_run_repeats_exactly(workload: Workload, arrivals: str) -> None:
     runs = [

@@ -88,7 +88,7 @@ def assert_equal_runs(leaping: SimResult, stepping: SimResult) -> None:
     assert busy_s[0] == pytest.approx(busy_s[1], rel=1e-9)
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(workloads(), ARRIVALS)
 def test_leaping_and_stepping_agree_when_arrivals_and_step_ends_coincide(
     workload: Workload, arrivals: str
@@ -101,7 +101,7 @@ def test_leaping_and_stepping_agree_when_arrivals_and_step_ends_coincide(
     assert [astuple(r) for r in leaping.records] == [astuple(r) for r in stepping.records]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(workloads(), ARRIVALS, st.floats(0.7, 1.3))
 def test_leaping_and_stepping_agree_for_costs_that_round(
     workload: Workload, arrivals: str, factor: float
@@ -128,7 +128,7 @@ def asking_again_every_step() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(workloads(), ARRIVALS)
 def test_a_request_that_waits_for_memory_loses_nothing_by_not_asking_in_every_step(
     workload: Workload, arrivals: str

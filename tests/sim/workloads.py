@@ -93,7 +93,7 @@ CHECKPOINTS = [NoCheckpoints(), PromptEnd(), TurnEnd(), Every(4), Every(16)]
 def caches(draw: st.DrawFn) -> Callable[[], PrefixCache]:
     """Tiny radix caches of every kind, and the one that keeps nothing."""
     page_tokens = draw(st.sampled_from([1, 4, 16]))
-    num_pages = draw(st.integers(1, 120 // page_tokens + 1))
+    num_pages = draw(st.integers(30, 200)) // page_tokens + 1
     num_slots = draw(st.integers(1, 6))
     slot_bytes = draw(st.sampled_from([0, 64]))
     checkpoint = draw(st.sampled_from(CHECKPOINTS))
