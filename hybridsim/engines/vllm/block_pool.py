@@ -113,20 +113,24 @@ class BlockPool:
 
     def free(self, blocks: Iterable[int]) -> None:
         """Give back one reference of each; of those that become free, hashed ones queue last."""
+        references, keys = self.references, self.main_key
         first: list[int] = []
         last: list[int] = []
         for block in blocks:
             if block == NULL:
                 continue
-            self.references[block] -= 1
+            references[block] -= 1
             self.num_changes += 1
-            if self.references[block]:
+            if references[block]:
                 continue
-            hashed = self.main_key[block] is not None if self.caching else False
-            reuse_first = not hashed if self.caching else self.reuses_uncached_first
-            (first if reuse_first else last).append(block)
-        self._link_after(self._head, first)
-        self._link_after(self._previous[self._tail], last)
+            if self.caching:
+                (last if keys[block] is not None else first).append(block)
+            else:
+                (first if self.reuses_uncached_first else last).append(block)
+        if first:
+            self._link_after(self._head, first)
+        if last:
+            self._link_after(self._previous[self._tail], last)
 
     def num_evictable(self, blocks: Iterable[int]) -> int:
         """How many of these are free now, so that touching them uses up free blocks."""

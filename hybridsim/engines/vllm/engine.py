@@ -156,6 +156,7 @@ class VLLMEngine:
         record = self._record(request, seq)
         ideal_before = self.misses.num_ideal_tokens
         self.last_losses = self._explain(content, seq)
+        record.lost_tokens = dict(self.last_losses)
         if not request.prompt.num_known_tokens:
             record.miss_reason = MissReason.NO_CONTENT
         else:

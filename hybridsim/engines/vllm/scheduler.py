@@ -30,6 +30,7 @@ class Scheduler:
         self.is_quiet = False
         self._refused: Sequence | None = None
         self._changes_before = self._batch_before = 0
+        self._only_decodes = False
         self._record_held = record_held
         self._old = options.version == "0.27.1"
         self._chunk_rule: ChunkRule | None = None
@@ -84,6 +85,7 @@ class Scheduler:
         if not step.preempted:
             self._schedule_waiting(step, threshold)
         self.cache.take_copies()
+        self._only_decodes = self._is_steady_decode(step)
         for seq, num_tokens in step.num_new_tokens.items():
             self._write_down(seq, num_tokens)
         return step
@@ -265,8 +267,17 @@ class Scheduler:
         if finished:
             self.running = [seq for seq in self.running if not seq.is_finished]
         unchanged = self._changes_before == self.cache.pool.num_changes
-        self.is_quiet = unchanged and self._batch_before == len(self.running)
+        same_batch = self._batch_before == len(self.running)
+        self.is_quiet = self._only_decodes and unchanged and same_batch
         return finished
+
+    def _is_steady_decode(self, step: Step) -> bool:
+        """Whether every running request takes the step that it will repeat."""
+        width = 1 + self.options.spec_k
+        return len(step.num_new_tokens) == len(self.running) and all(
+            num_tokens == width and seq.num_computed_tokens >= seq.prefill_end
+            for seq, num_tokens in step.num_new_tokens.items()
+        )
 
     def _append_output(self, seq: Sequence, drafts: int) -> None:
         options = self.options
@@ -301,13 +312,16 @@ class Scheduler:
         if seq.num_computed_tokens < seq.prefill_end or seq.is_prefilling:
             return 0
         pace = 1 + min(k, options.spec_accept)
-        margin = 2 * k + options.lookahead_tokens + 4
+        # Steps at offsets size - 1 (caches a block), 0 (allocates), 1 (retires a state) and the
+        # lookahead (hashes late) act; drafts reach further in both directions.
+        before = 1 + (2 * k + options.lookahead_tokens + 3 if k else 0)
+        after = 2 + 2 * k + options.lookahead_tokens
         offset = seq.num_computed_tokens % size
-        if offset < margin:
+        if offset < after:
             return 0
-        left = seq.num_output_tokens - seq.num_generated_tokens - margin
-        room = options.max_model_len - seq.num_tokens - margin
-        return min(size - margin - offset, left, room) // pace
+        left = seq.num_output_tokens - seq.num_generated_tokens - before
+        room = options.max_model_len - seq.num_tokens - before
+        return min(size - before - offset, left, room) // pace
 
     def leap(self, most: int | None = None) -> int:
         """Take the quiet steps at once, at most `most` (the next arrival); returns their number."""

@@ -1,0 +1,252 @@
+"""Laws that hold for every trace: names of prefixes, the pool against a twin, sums of losses."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vllm_workloads import engine, hits, repeated, request, shared_head
+
+from hybridsim.engines.content import Content
+from hybridsim.engines.vllm import Geometry, VLLMEngine, VLLMOptions, build_layout
+from hybridsim.engines.vllm.block_pool import BlockPool, Key
+from hybridsim.engines.vllm.names import block_keys, prefix_names
+from hybridsim.request import Request, Spans
+
+Pieces = list[tuple[int, int]]
+PIECES = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=6)
+
+
+def spelled_out(pieces: Pieces) -> list[tuple[int, int]]:
+    """Tokens as (content id, offset in its span)."""
+    return [(content, i) for content, length in pieces for i in range(length)]
+
+
+def agreement(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
+    """Length of the common prefix, token by token."""
+    differing = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    return next(differing, min(len(a), len(b)))
+
+
+@given(PIECES, PIECES)
+def test_names_are_equal_exactly_where_prefixes_agree(a: Pieces, b: Pieces) -> None:
+    first, second = (Content.of(Spans.of(pieces)) for pieces in (a, b))
+    common = agreement(spelled_out(a), spelled_out(b))
+    most = min(first.num_tokens, second.num_tokens)
+    lengths = np.arange(1, most + 1)
+    same = prefix_names(first, lengths) == prefix_names(second, lengths)
+    assert same.tolist() == [length <= common for length in range(1, most + 1)]
+
+
+@given(PIECES, PIECES, st.integers(1, 4), st.integers(0, 3))
+def test_a_block_key_covers_its_lookahead(a: Pieces, b: Pieces, unit: int, ahead: int) -> None:
+    first, second = (Content.of(Spans.of(pieces)) for pieces in (a, b))
+    common = agreement(spelled_out(a), spelled_out(b))
+    keys = [block_keys(content, unit, ahead) for content in (first, second)]
+    assert [len(k) for k in keys] == [
+        max(content.num_tokens - ahead, 0) // unit for content in (first, second)
+    ]
+    for index, (x, y) in enumerate(zip(*keys, strict=False), start=1):
+        assert (x == y) == (index * unit + ahead <= common)
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["take", "touch", "free", "hash", "partial"]), st.integers(0, 30)),
+    max_size=60,
+)
+
+
+@given(OPERATIONS, st.booleans())
+def test_the_pool_equals_a_list(operations: list[tuple[str, int]], caching: bool) -> None:
+    pool, free = BlockPool(8, 1, caching=caching), list(range(1, 8))
+    held: list[int] = []
+    for number, (operation, choice) in enumerate(operations):
+        if operation == "take" and free:
+            count = 1 + choice % len(free)
+            taken, free = free[:count], free[count:]
+            assert pool.take(count) == taken
+            held += taken
+        elif operation == "touch" and caching:
+            block = 1 + choice % 7
+            if block in free:
+                free.remove(block)
+            pool.touch([block])
+            held.append(block)
+        elif operation == "free" and held:
+            block = held.pop(choice % len(held))
+            pool.free([block])
+            if block not in held:
+                last = caching and pool.main_key[block] is not None
+                free = [*free, block] if last else [block, *free]
+        elif held and operation == "hash" and pool.main_key[held[choice % len(held)]] is None:
+            pool.insert(Key(0, choice % 4), held[choice % len(held)], number)
+        elif held and operation == "partial":
+            pool.insert_partial(Key(0, choice % 5), held[choice % len(held)], number)
+        assert pool.free_order() == free
+        pool.check([held])
+
+
+def small_engine(num_blocks: int = 40, **options: int | str | None) -> VLLMEngine:
+    """Blocks of 16 tokens, one attention group and three of states."""
+    settings_ = VLLMOptions(**{"block_size": 16, "max_model_len": 2000, **options})  # type: ignore[arg-type]
+    layout = build_layout(Geometry(2, 6, 32, 100), settings_)
+    return VLLMEngine(settings_, layout, num_blocks)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[Request]:
+    """Prompts of a few shared segments; every output has content of its own."""
+    segment = st.tuples(st.sampled_from("abcd"), st.sampled_from([5, 16, 31, 32, 40]))
+    prompts = draw(st.lists(st.lists(segment, min_size=1, max_size=4), min_size=1, max_size=8))
+    return [request(f"r{i}", prompt, draw(st.integers(1, 40))) for i, prompt in enumerate(prompts)]
+
+
+MODES = st.sampled_from(
+    [
+        {"retention": 0},
+        {"retention": None},
+        {"prefix_match_unit": 4},
+        {"spec_k": 2, "eagle_drop": True},
+        {"spec_k": 2, "hash_lookahead": 1},
+        {"mamba_mode": "none"},
+        {"version": "0.27.1", "mamba_mode": "all"},
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(traces(), MODES, st.sampled_from([25, 40, 300]))
+def test_hits_are_on_the_grid_and_losses_add_up(
+    trace: list[Request], options: dict[str, int], num_blocks: int
+) -> None:
+    served_by = small_engine(num_blocks, **options)
+    past: list[list[tuple[int, int]]] = []
+    grid = served_by.layout.unit
+    for each in trace:
+        record = served_by.serve(each)
+        if record.miss_reason == "refused":
+            continue
+        tokens = [
+            pair
+            for spans in (each.prompt, each.output)
+            for pair in _tokens_of(spans)
+        ]  # fmt: skip
+        ideal = max((agreement(tokens, old) for old in past), default=0)
+        ideal = min(ideal, each.num_prompt_tokens - 1)
+        assert record.num_hit_tokens % grid == 0
+        assert record.num_hit_tokens <= record.num_match_tokens <= each.num_prompt_tokens
+        assert record.num_hit_tokens <= ideal
+        assert sum(served_by.last_losses.values()) == ideal - record.num_hit_tokens
+        past.append(tokens[:-1])
+    served_by.check()
+
+
+def _tokens_of(spans: Spans) -> list[tuple[int, int]]:
+    starts = [0, *spans.ends.tolist()[:-1]]
+    pieces = zip(spans.ids.tolist(), starts, spans.ends.tolist(), strict=True)
+    return [(content, i) for content, start, end in pieces for i in range(end - start)]
+
+
+@settings(max_examples=40)
+@given(traces(), MODES)
+def test_requests_far_apart_are_served_as_one_after_another(
+    trace: list[Request], options: dict[str, int]
+) -> None:
+    alone, together = small_engine(300, **options), small_engine(300, **options)
+    expected = [alone.serve(each) for each in trace]
+    far_apart = [1000 * position for position in range(len(trace))]
+    assert together.run_concurrent(trace, far_apart) == expected
+    together.check()
+
+
+@settings(max_examples=40)
+@given(traces(), st.integers(0, 6), st.sampled_from([20, 30, 200]))
+def test_concurrent_runs_end_with_every_block_given_back(
+    trace: list[Request], distance: int, num_blocks: int
+) -> None:
+    served_by = small_engine(num_blocks, max_num_batched_tokens=64, max_num_seqs=4)
+    arrivals = [distance * position for position in range(len(trace))]
+    records = served_by.run_concurrent(trace, arrivals)
+    served_by.check()
+    assert [record.request_id for record in records] == [each.request_id for each in trace]
+    if served_by.stuck is None:
+        assert served_by.scheduler.cache.pool.num_free == num_blocks - 1
+
+
+def test_blocks_of_a_block_trace_and_its_tokens_are_served_alike() -> None:
+    prompts = [[(7, 512), (8, 512), (9, 300)], [(7, 512), (8, 512), (4, 512)], [(7, 512), (8, 40)]]
+    blocks = [Request(str(i), Spans.of(p), Spans.unknown(50)) for i, p in enumerate(prompts)]
+    tokens = [
+        Request(str(i), Spans.of([(1000 * c + k, 1) for c, n in p for k in range(n)]),
+                Spans.unknown(50))
+        for i, p in enumerate(prompts)
+    ]  # fmt: skip
+    by_blocks, by_tokens = (small_engine(400) for _ in range(2))
+    assert [by_blocks.serve(r) for r in blocks] == [by_tokens.serve(r) for r in tokens]
+
+
+def test_unknown_output_matches_nothing() -> None:
+    served_by = small_engine(400, retention=None)
+    first = Request("a", Spans.of([(1, 40)]), Spans.unknown(60))
+    again = Request("b", Spans.of([(1, 40)]).joined(Spans.unknown(60)), Spans.unknown(1))
+    # Of the 40 known tokens two blocks of 16 are shared, the rest is new each time.
+    assert hits(served_by, [first, again]) == [0, 32]
+
+
+def test_a_prompt_without_room_for_output_is_refused_at_the_door() -> None:
+    served_by = engine(max_model_len=2000)
+    assert hits(served_by, repeated(2000, times=1) + repeated(1999)) == [None, 0, 1632, 1632]
+    assert served_by.stuck is None
+
+
+def test_a_stuck_request_blocks_all_later_ones_unless_it_is_aborted() -> None:
+    small, large = request("small", [("p", 600)]), request("large", [("q", 9000)])
+    # 9000 tokens need 17 + 3 blocks, the pool has 13.
+    blocked = engine(14)
+    assert hits(blocked, [small, large, small]) == [0, None, None]
+    assert blocked.stuck == "large"
+    patient = engine(14, abort_stuck=True)
+    assert hits(patient, [small, large, small]) == [0, None, 544]
+
+
+def test_stuck_among_others_ends_a_concurrent_run() -> None:
+    trace = [request("small", [("p", 600)]), request("large", [("q", 9000)]), *repeated(700, 1)]
+    records = engine(14).run_concurrent(trace, [0, 0, 0])
+    assert [record.miss_reason for record in records] == ["cold", "refused", "refused"]
+    records = engine(14, abort_stuck=True).run_concurrent(trace, [0, 0, 0])
+    assert [record.miss_reason for record in records] == ["cold", "refused", "cold"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reasons"),
+    [
+        ({}, ["cold", "first_fork", "alignment", "alignment"]),
+        ({"junction": False}, ["cold"] + ["in_unique_tokens"] * 3),
+        ({"mamba_mode": "none"}, ["cold"] + ["kv_evicted"] * 3),
+    ],
+)
+def test_reasons_of_a_shared_head(options: dict[str, bool], reasons: list[str]) -> None:
+    served_by = engine(**options)
+    assert [str(served_by.serve(each).miss_reason) for each in shared_head()] == reasons
+
+
+def test_losses_of_a_fork_under_a_drafter() -> None:
+    served_by = engine(spec_k=3, eagle_drop=True)
+    first, second, third, _ = shared_head()
+    served_by.serve(first)
+    # Blocks of 560: of the 1500 shared tokens attention matches 1120 and gives 560 up; the other
+    # 560 wait for a state that this request saves; 1500 - 1120 = 380 are less than a block.
+    served_by.serve(second)
+    lost = {"drafter_drop": 560, "first_fork": 560, "alignment": 380}
+    assert served_by.last_losses == lost
+    served_by.serve(third)
+    assert served_by.last_losses == {"drafter_drop": 560, "alignment": 380}
+
+
+def test_sources_of_hits_in_a_conversation() -> None:
+    served_by = engine(retention=None)
+    head = request("head", [("p", 1500)], [("o", 700)])
+    assert served_by.serve(head).hit_source == "none"
+    # 1500 tokens of prompt: blocks end at 1088 (its last) and, in the output, at 1632 and 2176.
+    turn = [("p", 1500), ("o", 700), ("u", 300)]
+    assert served_by.serve(request("turn", turn)).hit_source == "output"
+    assert served_by.serve(request("same", [("p", 1500)])).hit_source == "prompt_end"
