@@ -28,6 +28,8 @@ def test_two_requests_by_hand() -> None:
         StepRecord(5.0, 4.0, 4, 1, 0, 0, 4, 0, 0, 0),
     ]
     metrics = summarise(records, steps)
+    # Losses by reason have tests of their own.
+    metrics = {name: v for name, v in metrics.items() if not name.startswith("lost_tokens_")}
     assert metrics == {
         "num_requests": 2,
         "num_refused": 0,
