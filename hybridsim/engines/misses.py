@@ -24,7 +24,8 @@ class Reuse:
     """What an engine did for one request. Counts are tokens.
 
     num_match_tokens: resident KV. saved: positions at which it kept a state for later requests.
-    num_dropped_tokens: given up of the hit for the sake of a drafter. keeps: False for an engine
+    num_dropped_tokens: given up of the hit for the sake of a drafter. num_lookahead_tokens: tokens
+    after a saved position that must agree too, also for a drafter. keeps: False for an engine
     without a prefix cache, which frees everything when a request ends.
     """
 
@@ -33,6 +34,7 @@ class Reuse:
     saved: tuple[int, ...] = ()
     num_dropped_tokens: int = 0
     keeps: bool = True
+    num_lookahead_tokens: int = 0
 
 
 class MissLedger:
@@ -74,6 +76,8 @@ def main_reason(losses: dict[MissReason, int], num_ideal_tokens: int) -> MissRea
 def _losses(past: Past, reuse: Reuse, grid: int) -> dict[MissReason, int]:
     ideal, hit = past.num_ideal_tokens, reuse.num_hit_tokens
     dropped = min(reuse.num_dropped_tokens, max(0, ideal - hit))
+    if hit < past.num_saved_tokens and past.num_saved_tokens + reuse.num_lookahead_tokens > ideal:
+        dropped = max(dropped, past.num_saved_tokens - hit)
     saved = max(past.num_saved_tokens, hit + dropped)
     on_grid = max(saved, ideal // grid * grid)
     shares = [

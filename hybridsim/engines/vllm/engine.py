@@ -172,6 +172,7 @@ class VLLMEngine:
             saved=saved,
             num_dropped_tokens=seq.num_dropped_tokens,
             keeps=self.options.caching,
+            num_lookahead_tokens=self.options.lookahead_tokens,
         )
         losses = self.misses.explain(content, seq.num_prompt_tokens, reuse)
         self.misses.remember(content, seq.num_computed_tokens, saved)

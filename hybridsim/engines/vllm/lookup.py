@@ -17,7 +17,8 @@ class Hit:
 
     blocks: one list a group, null where a state group needs no block. num_hit_tokens: where the
     request would resume. num_attention_tokens: what attention alone would allow, after the
-    drafter's drop; num_match_tokens: before it. fork: num_attention_tokens when the states fall
+    drafter's drop; num_match_tokens: before it. num_dropped_tokens: what the
+    request could have reused in addition without that drop. fork: num_attention_tokens when the states fall
     short of it, else 0.
     """
 
@@ -25,6 +26,7 @@ class Hit:
     num_hit_tokens: int = 0
     num_attention_tokens: int = 0
     num_match_tokens: int = 0
+    num_dropped_tokens: int = 0
 
     @property
     def fork(self) -> int:
@@ -68,9 +70,17 @@ class Lookup:
         states: list[list[int]] = []
         if self.state_groups:
             num_hit, states = self._state(seq, num_attention)
+        dropped = 0
+        if num_attention < num_matched:
+            dropped = self._resumable(seq, min(num_matched, limit)) - num_hit
         kept = ceil_div(num_hit, self.block_size)
         blocks = [a[:kept] for a in attention] + states
-        return Hit(blocks, num_hit, num_attention, num_matched)
+        return Hit(blocks, num_hit, num_attention, num_matched, dropped)
+
+    def _resumable(self, seq: Sequence, limit: int) -> int:
+        """The deepest position up to `limit` at which attention and states would be found."""
+        whole = limit // self.grid_tokens * self.grid_tokens
+        return self._state(seq, whole)[0] if self.state_groups else whole
 
     def _attention(self, seq: Sequence, reach: int) -> tuple[list[list[int]], int]:
         size, groups = self.block_size, self.attention_groups

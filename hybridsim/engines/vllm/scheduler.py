@@ -217,7 +217,7 @@ class Scheduler:
             if not seq.chunks:
                 seq.hit_owner = owner
                 seq.num_match_tokens = hit.num_match_tokens
-                seq.num_dropped_tokens = hit.num_match_tokens - hit.num_attention_tokens
+                seq.num_dropped_tokens = hit.num_dropped_tokens
             step.num_new_tokens[seq] = num_new
             step.budget -= num_new
             if drafts:

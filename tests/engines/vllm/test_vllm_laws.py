@@ -233,13 +233,22 @@ def test_losses_of_a_fork_under_a_drafter() -> None:
     served_by = engine(spec_k=3, eagle_drop=True)
     first, second, third, _ = shared_head()
     served_by.serve(first)
-    # Blocks of 560: of the 1500 shared tokens attention matches 1120 and gives 560 up; the other
-    # 560 wait for a state that this request saves; 1500 - 1120 = 380 are less than a block.
+    # Blocks of 560. The first saved its state at 1120, but of the 1120 tokens that attention
+    # matches one block is given up; so the drop costs all of it. 1500 - 1120 is below a block.
     served_by.serve(second)
-    lost = {"drafter_drop": 560, "first_fork": 560, "alignment": 380}
-    assert served_by.last_losses == lost
-    served_by.serve(third)
+    assert served_by.last_losses == {"drafter_drop": 1120, "alignment": 380}
+    # The second saved a state at the fork as it saw it, at 560.
+    assert served_by.serve(third).num_hit_tokens == 560
     assert served_by.last_losses == {"drafter_drop": 560, "alignment": 380}
+
+
+def test_losses_where_a_fork_meets_a_lookahead_hash() -> None:
+    served_by = engine(spec_k=3, hash_lookahead=1)
+    first, second, *_ = shared_head(shared=3 * 560, unique=300)
+    served_by.serve(first)
+    # A state was saved at 1680, where the prompts part; its hash covers one token more.
+    assert served_by.serve(second).num_hit_tokens == 0
+    assert served_by.last_losses == {"drafter_drop": 1680}
 
 
 def test_sources_of_hits_in_a_conversation() -> None:
