@@ -15,18 +15,17 @@ from hybridsim.kernels.launch import num_multiprocessors
 @triton.jit
 def _split_kernel(
     q_ptr, key_pages_ptr, value_pages_ptr, table_ptr, lengths_ptr, acc_ptr, peak_ptr, norm_ptr,
-    q_stride, table_stride, log2_scale,
+    q_stride, table_stride, split_tokens, num_splits, log2_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
-    PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SPLITS: tl.constexpr,
-    SHARED: tl.constexpr,
+    PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Program (split, KV head, request): a KV head's query heads over a part of the context."""
     split, kv_head, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     group: tl.constexpr = HEADS // KV_HEADS
-    length = tl.load(lengths_ptr + request)
-    tiles = tl.cdiv(length, N)
-    begin = split * tiles // SPLITS * N
-    end = tl.minimum((split + 1) * tiles // SPLITS * N, length)
+    begin = split * split_tokens
+    end = tl.minimum(begin + split_tokens, tl.load(lengths_ptr + request))
+    if begin >= end:
+        return
     row = tl.arange(0, M)
     col = tl.arange(0, N)
     channels = tl.arange(0, D)
@@ -50,7 +49,7 @@ def _split_kernel(
             value_pages_ptr + cell * D, in_tile[None, :], in_tile, log2_scale,
             D, R, SHARED, True,
         )  # fmt: skip
-    part = (request * HEADS + kv_head * group + row) * SPLITS + split
+    part = (request * HEADS + kv_head * group + row) * num_splits + split
     tl.store(acc_ptr + part[:, None] * D + channels[None, :], acc, mask=in_group)
     tl.store(peak_ptr + part, peak, mask=row < group)
     tl.store(norm_ptr + part, norm, mask=row < group)
@@ -58,19 +57,30 @@ def _split_kernel(
 
 @triton.jit
 def _combine_kernel(
-    acc_ptr, peak_ptr, norm_ptr, out_ptr, D: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr
+    acc_ptr, peak_ptr, norm_ptr, lengths_ptr, out_ptr, split_tokens, num_splits,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program (request and head): the weighted mean of the parts."""
+    """Program (request and head): the weighted mean of the parts that its context has."""
     which = tl.program_id(0)
+    count = tl.cdiv(tl.load(lengths_ptr + which // HEADS), split_tokens)
     channels = tl.arange(0, D)
-    split = tl.arange(0, BLOCK)
-    in_splits = split < SPLITS
-    peaks = tl.load(peak_ptr + which * SPLITS + split, mask=in_splits, other=float("-inf"))
-    norms = tl.load(norm_ptr + which * SPLITS + split, mask=in_splits, other=0.0)
-    weights = tl.exp2(peaks - tl.max(peaks, axis=0))
-    parts_ptr = acc_ptr + (which * SPLITS + split).to(tl.int64)[:, None] * D + channels[None, :]
-    parts = tl.load(parts_ptr, mask=in_splits[:, None], other=0.0)
-    out = tl.sum(parts * weights[:, None], axis=0) / tl.sum(norms * weights, axis=0)
+    total = tl.zeros([D], dtype=tl.float32)
+    norm = 0.0
+    peak = float("-inf")
+    for at in range(0, count, BLOCK):
+        split = at + tl.arange(0, BLOCK)
+        part = which * num_splits + split
+        peaks = tl.load(peak_ptr + part, mask=split < count, other=float("-inf"))
+        norms = tl.load(norm_ptr + part, mask=split < count, other=0.0)
+        parts_ptr = acc_ptr + part.to(tl.int64)[:, None] * D + channels[None, :]
+        parts = tl.load(parts_ptr, mask=(split < count)[:, None], other=0.0)
+        new_peak = tl.maximum(peak, tl.max(peaks, axis=0))
+        shrink = tl.exp2(peak - new_peak)
+        weights = tl.exp2(peaks - new_peak)
+        total = total * shrink + tl.sum(parts * weights[:, None], axis=0)
+        norm = norm * shrink + tl.sum(norms * weights, axis=0)
+        peak = new_peak
+    out = total / norm
     tl.store(out_ptr + which.to(tl.int64) * D + channels, out.to(out_ptr.dtype.element_ty))
 
 
@@ -80,50 +90,54 @@ def decode(
     page_table: torch.Tensor,
     lengths: torch.Tensor,
     scale: float,
-    num_splits: int | None = None,
+    split_tokens: int | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Outputs `[N, H, Dv]` of one query token a request.
 
     q `[N, H, D]` (heads and channels contiguous); page_table int32 `[N, max_pages]`; lengths int32
-    `[N]`, at least 1: tokens in the pages, the query's own included. num_splits: parts of the
-    context computed in parallel; None lets `splits_of` choose from the table's width.
+    `[N]`, at least 1: tokens in the pages, the query's own included. split_tokens: context tokens
+    of one program; None lets `split_of` choose from the table's width. Work is cut into equal
+    pieces, so that a long context among short ones does not hold up the rest.
     """
     cache.check(q)
     num_requests, num_heads, size = q.shape
-    out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)
+    if out is None:
+        out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)
     if num_requests == 0:
         return out
     key_block, num_warps, num_stages = tile_of(cache)
-    splits = num_splits or splits_of(
-        num_requests * cache.num_heads, page_table.shape[1] * cache.page_size, q.device
-    )
-    parts = torch.empty(
-        num_requests * num_heads * splits, cache.value_size + 2, device=q.device
-    ).view(-1)
-    cut = num_requests * num_heads * splits
-    acc, peak, norm = parts.split([cut * cache.value_size, cut, cut])
+    max_tokens = page_table.shape[1] * cache.page_size
+    pairs = num_requests * cache.num_heads
+    tokens = split_tokens or split_of(pairs, max_tokens, q.device)
+    splits = triton.cdiv(max_tokens, tokens)
+    count = num_requests * num_heads * splits
+    parts = torch.empty(count * (cache.value_size + 2), device=q.device)
+    acc, peak, norm = parts.split([count * cache.value_size, count, count])
     rows = max(16, triton.next_power_of_2(num_heads // cache.num_heads))
     _split_kernel[(splits, cache.num_heads, num_requests)](
         q, cache.keys, cache.keys if cache.values is None else cache.values, page_table, lengths,
-        acc, peak, norm, q.stride(0), page_table.stride(0), scale * math.log2(math.e),
+        acc, peak, norm, q.stride(0), page_table.stride(0), tokens, splits,
+        scale * math.log2(math.e),
         HEADS=num_heads, KV_HEADS=cache.num_heads, D=cache.value_size, R=size - cache.value_size,
-        PAGE=cache.page_size, M=rows, N=key_block, SPLITS=splits, SHARED=cache.values is None,
+        PAGE=cache.page_size, M=rows, N=key_block, SHARED=cache.values is None,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
     _combine_kernel[(num_requests * num_heads,)](
-        acc, peak, norm, out, D=cache.value_size, SPLITS=splits,
-        BLOCK=triton.next_power_of_2(splits),
+        acc, peak, norm, lengths, out, tokens, splits, HEADS=num_heads, D=cache.value_size,
+        BLOCK=min(16, triton.next_power_of_2(splits)),
     )  # fmt: skip
     return out
 
 
-def splits_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
-    """Parts to split a context of up to `max_tokens` into, for `num_pairs` requests x KV heads.
+def split_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
+    """Context tokens of one program, for `num_pairs` requests x KV heads of up to `max_tokens`.
 
-    Enough programs for four a multiprocessor, but no part under 256 tokens.
+    A power of two, small enough for eight programs a multiprocessor if all contexts were full,
+    and for at most 64 parts to combine; at least 256.
     """
-    wanted = triton.cdiv(4 * num_multiprocessors(device), num_pairs)
-    return max(1, min(wanted, triton.cdiv(max_tokens, 256), 64))
+    wanted = num_pairs * max_tokens // (8 * num_multiprocessors(device))
+    return triton.next_power_of_2(max(256, wanted, triton.cdiv(max_tokens, 64)))
 
 
 def tile_of(cache: PagedKV) -> tuple[int, int, int]:

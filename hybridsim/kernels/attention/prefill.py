@@ -86,6 +86,7 @@ def prefill(
     num_prefix: torch.Tensor,
     plan: PackedPlan,
     scale: float,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Outputs `[T, H, Dv]` of packed sequences of new tokens, each after a prefix in the pages.
 
@@ -96,7 +97,8 @@ def prefill(
     """
     cache.check(q)
     require(plan.num_tokens == q.shape[0], f"plan has {plan.num_tokens} tokens, q {q.shape[0]}")
-    out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
+    if out is None:
+        out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
     if plan.num_chunks == 0:
         return out
     size = cache.keys.shape[3]

@@ -123,6 +123,7 @@ def prefill(
     bias: torch.Tensor | None,
     states: torch.Tensor,
     plan: PackedPlan,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Outputs `[T, D]` of packed sequences; states named by `plan` are read and saved.
 
@@ -131,7 +132,8 @@ def prefill(
     """
     _check(x, weight, states)
     num_channels, width = weight.shape
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if plan.num_sequences == 0:
         return out
     block = min(64, triton.next_power_of_2(num_channels))
@@ -154,11 +156,13 @@ def decode(
     bias: torch.Tensor | None,
     states: torch.Tensor,
     slots: torch.Tensor,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One token a request: x `[N, D]`, slots int32 `[N]`, distinct; outputs `[N, D]`."""
     _check(x, weight, states)
     num_channels, width = weight.shape
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out is None:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     block = min(1024, triton.next_power_of_2(num_channels))
     if x.shape[0]:
         _decode_kernel[(triton.cdiv(num_channels, block), x.shape[0])](

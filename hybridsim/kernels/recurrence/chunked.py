@@ -23,6 +23,7 @@ def prefill(
     states: torch.Tensor,
     plan: PackedPlan,
     scale: float = 1.0,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Outputs `[T, H, V]` of packed sequences; states named by `plan` are read and saved.
 
@@ -39,7 +40,8 @@ def prefill(
     require(size in (16, 32, 64), f"chunk size {size}; allowed: 16, 32, 64")
     # The reason is in `local_block`; the same product has K columns.
     require(size <= 32 or k.shape[2] >= 32, "chunks of 64 need keys of at least 32 channels")
-    out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    if out is None:
+        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if plan.num_sequences == 0:
         return out
     if rule.decay == "channel":

@@ -18,6 +18,7 @@ def decode(
     slots: torch.Tensor,
     token_index: torch.Tensor,
     scale: float = 1.0,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """One token for each of N requests; the state in slots[n] (int32, distinct) moves one token on.
 
@@ -25,7 +26,19 @@ def decode(
     an argument so that a captured graph makes no tensors. Shapes else as in `run_tokens`.
     """
     out = run_tokens(
-        rule, q, k, v, log_decay, strength, states, token_index, None, slots, slots, scale
+        rule,
+        q,
+        k,
+        v,
+        log_decay,
+        strength,
+        states,
+        token_index,
+        None,
+        slots,
+        slots,
+        scale,
+        out,
     )
     assert out is not None
     return out
