@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridsim.errors import UserError
-from hybridsim.records import MissReason, RequestRecord, StepRecord
+from hybridsim.records import LOSS_REASONS, MissReason, RequestRecord, StepRecord
 
 Metrics = dict[str, float]
 FloatArray = NDArray[np.float64]
@@ -55,6 +55,15 @@ def _rates(records: Sequence[RequestRecord]) -> Metrics:
         "num_evicted_tokens": _total(records, "num_evicted_tokens"),
         "num_evicted_states": _total(records, "num_evicted_states"),
         "num_checkpoints": _total(records, "num_checkpoints"),
+        **_losses(records),
+    }
+
+
+def _losses(records: Sequence[RequestRecord]) -> Metrics:
+    """Tokens that an infinite cache would have hit as well, summed by reason."""
+    return {
+        f"lost_tokens_{reason}": sum(record.lost_tokens.get(reason, 0) for record in records)
+        for reason in LOSS_REASONS
     }
 
 

@@ -1,6 +1,6 @@
 """What a run writes down: one record a request, one a step. Column names are the contract."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -30,9 +30,25 @@ class MissReason(StrEnum):
     REFUSED = "refused"  # the request can never fit
 
 
+# Reasons for which tokens are lost, in the order in which tables and figures show them.
+LOSS_REASONS = (
+    MissReason.BELOW_BLOCK,
+    MissReason.ALIGNMENT,
+    MissReason.DRAFTER_DROP,
+    MissReason.FIRST_FORK,
+    MissReason.IN_UNIQUE_TOKENS,
+    MissReason.STATE_EVICTED,
+    MissReason.KV_EVICTED,
+)
+
+
 @dataclass(slots=True)
 class RequestRecord:
-    """One row of requests.parquet. Timed columns stay None in replay mode."""
+    """One row of requests.parquet. Timed columns stay None in replay mode.
+
+    `lost_tokens`: tokens that an infinite cache would have hit as well, by the reason why they
+    were not; they add up to that cache's hit minus `num_hit_tokens`. `miss_reason` is the main one.
+    """
 
     request_id: str
     session_id: str | None
@@ -45,6 +61,7 @@ class RequestRecord:
     num_evicted_tokens: int = 0
     num_evicted_states: int = 0
     num_checkpoints: int = 0
+    lost_tokens: dict[MissReason, int] = field(default_factory=dict)
     arrival_s: float | None = None
     scheduled_s: float | None = None
     first_token_s: float | None = None

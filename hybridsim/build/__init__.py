@@ -3,10 +3,13 @@
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from hybridsim.build.base import Built, Capacity, Engine, NoOptions, cache_keys, serve_all
 from hybridsim.build.block_lru import build_block_lru
 from hybridsim.build.research import ResearchOptions, build_research
+from hybridsim.build.sglang import RawOptions, build_sglang
+from hybridsim.build.vllm import build_vllm
 from hybridsim.config import CacheConfig, RunConfig, validate
 from hybridsim.cost import get_cost_model
 from hybridsim.cost.base import CostModel
@@ -21,10 +24,16 @@ __all__ = [
     "check_run", "load_trace", "num_warmup_requests", "serve_all",
 ]  # fmt: skip
 
+_SGLANG_KEYS = frozenset({"memory", "state_fraction", "kv_tokens", "state_slots", "page_size"})
+_VLLM_KEYS = frozenset({"memory", "num_blocks"})
+
 # Adding an engine = a builder and a line.
 ENGINES: Mapping[str, Engine] = {
     "research": Engine(ResearchOptions, cache_keys("num_blocks"), build_research),
     "block_lru": Engine(NoOptions, frozenset({"num_blocks", "memory"}), build_block_lru),
+    "sglang-0.5.23": Engine(RawOptions, _SGLANG_KEYS, build_sglang),
+    "vllm-0.33.0": Engine(RawOptions, _VLLM_KEYS, partial(build_vllm, "0.33.0")),
+    "vllm-0.27.1": Engine(RawOptions, _VLLM_KEYS, partial(build_vllm, "0.27.1")),
 }
 
 

@@ -47,7 +47,8 @@ class Built:
     """A fresh cache under an engine's rules, and what a report must know of it.
 
     `cache` is what timed mode drives; None where the engine has no timed mode.
-    `usage` gives further summary columns after a run, such as peaks in bytes.
+    `usage` gives further summary columns after a run, such as peaks in bytes; `outcome` sentences
+    about what happened that no number tells, such as the death of the modelled engine.
     `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
     """
 
@@ -59,6 +60,7 @@ class Built:
     keeps_outputs: bool
     caps_last_token: bool
     notes: tuple[str, ...] = ()
+    outcome: Callable[[], list[str]] = list
 
 
 class NoOptions(BaseModel):
@@ -92,7 +94,9 @@ def serve_all(
     """Replay for engines that are no PrefixCache."""
     records = []
     for index, request in enumerate(requests):
-        records.append(server.serve(request))
+        record = server.serve(request)
+        record.arrival_s = None  # replay has no clock
+        records.append(record)
         progress(index + 1, len(requests))
     server.check()
     return records

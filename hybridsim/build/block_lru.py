@@ -1,10 +1,13 @@
 """Block LRU for cross-checks, from values of a config."""
 
+from collections.abc import Sequence
+
 from hybridsim.build.base import Built, Capacity, NoOptions, needed, serve_all
 from hybridsim.cache.block_cache import BlockLRU
 from hybridsim.config import UNLIMITED, CacheConfig, exact_size
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec
+from hybridsim.records import MissReason, RequestRecord
 
 
 def build_block_lru(cache: CacheConfig, model: ModelSpec, options: NoOptions) -> Built:
@@ -20,7 +23,7 @@ def build_block_lru(cache: CacheConfig, model: ModelSpec, options: NoOptions) ->
     blocks = BlockLRU(num_blocks)
     note = "block_lru: a block of the trace is one unit; the model's sizes and states play no part"
     return Built(
-        lambda requests, _, progress: serve_all(blocks, requests, progress),
+        lambda requests, ideal, progress: _explained(serve_all(blocks, requests, progress), ideal),
         None,
         lambda: {"peak_blocks": blocks.peak_blocks},
         Capacity(num_blocks=num_blocks),
@@ -29,3 +32,14 @@ def build_block_lru(cache: CacheConfig, model: ModelSpec, options: NoOptions) ->
         caps_last_token=False,
         notes=(note,),
     )
+
+
+def _explained(records: list[RequestRecord], ideal_tokens: Sequence[int]) -> list[RequestRecord]:
+    """Without states there is one way to lose a block: it was evicted."""
+    for record, ideal in zip(records, ideal_tokens, strict=True):
+        lost = ideal - record.num_hit_tokens
+        record.lost_tokens = {MissReason.KV_EVICTED: lost} if lost else {}
+        record.miss_reason = MissReason.KV_EVICTED if lost else MissReason.NONE
+        if not ideal:
+            record.miss_reason = MissReason.COLD
+    return records

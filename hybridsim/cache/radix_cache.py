@@ -106,20 +106,34 @@ class RadixCache:
         walk = self.tree.walk(key)
         limit = request.num_prompt_tokens - (1 if self.compute_last_token else 0)
         match = self._floor(min(walk.num_tokens, max(limit, 0)))
-        is_first_fork = walk.partial is not None
+        hit_node, once = self._deepest_state(walk, match)
+        hit = hit_node.end if hit_node else 0
+        source = hit_node.state_source if hit_node else HitSource.NONE
         if not self.is_hybrid:
-            source = HitSource.KV_ONLY if match else HitSource.NONE
-            return Match(match, match, source, 0, is_first_fork, Found(key, walk, None))
+            hit, source = match, HitSource.KV_ONLY if match else HitSource.NONE
+        return Match(
+            match,
+            hit,
+            source,
+            once,
+            is_first_fork=walk.partial is not None,
+            page_tokens=self.page_tokens,
+            grid_tokens=lcm(self.page_tokens, request.grid_tokens),
+            node=Found(key, walk, hit_node),
+        )
+
+    @staticmethod
+    def _deepest_state(walk: Walk, limit: int) -> tuple[Node | None, int]:
+        """The deepest node up to `limit` with a state; the deepest end that lost one since."""
         once = 0
         for node in reversed(walk.nodes):
-            if node.end > match:
+            if node.end > limit:
                 continue
             if node.has_state:
-                found = Found(key, walk, node)
-                return Match(match, node.end, node.state_source, once, is_first_fork, found)
+                return node, once
             if node.had_state:
                 once = max(once, node.end)
-        return Match(match, 0, HitSource.NONE, once, is_first_fork, Found(key, walk, None))
+        return None, once
 
     def fits(self, request: Request) -> bool:
         return self.memory.holds(self._pages(_final_tokens(request)), int(self.is_hybrid))

@@ -11,14 +11,15 @@ from hybridsim.errors import UserError
 
 app = typer.Typer(
     name="hybridsim",
-    help="Prefix-cache simulator for hybrid LLMs. Example: hybridsim run experiments/quickstart.yaml",
+    help="Prefix-cache simulator for hybrid LLMs. "
+    "Example: hybridsim run experiments/quickstart.yaml",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 # Every module has `register(app)`, which adds its commands.
-COMMAND_MODULES = ("run", "trace", "model", "curve")
+COMMAND_MODULES = ("run", "trace", "model", "curve", "engine")
 
 
 def _print_version(wanted: bool) -> None:
@@ -30,7 +31,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Options of hybridsim itself."""

@@ -28,7 +28,8 @@ def admitted(request: Request, match: Match, ideal_tokens: int | None = None) ->
     record.num_match_tokens = match.num_match_tokens
     record.num_hit_tokens = match.num_hit_tokens
     record.hit_source = match.hit_source
-    record.miss_reason = miss_reason(match, ideal_tokens)
+    record.lost_tokens = losses(match, ideal_tokens)
+    record.miss_reason = main_reason(record.lost_tokens, match, ideal_tokens)
     return record
 
 
@@ -39,23 +40,38 @@ def account(record: RequestRecord, lease: Lease) -> None:
     record.num_checkpoints += lease.num_checkpoints
 
 
-def miss_reason(match: Match, ideal_tokens: int | None = None) -> MissReason:
-    """The reason for the larger part of the tokens that an infinite cache would have hit as well.
+def losses(match: Match, ideal_tokens: int | None = None) -> dict[MissReason, int]:
+    """Why a request reused less than an infinite cache would have, in tokens by reason.
 
-    ideal_tokens: that cache's hit; None: unknown, only what is resident is judged.
+    ideal_tokens: that cache's hit; None: unknown, then only what is resident is judged. The sum is
+    exactly ideal - hit:
+    from the hit to the deepest state that was kept once: that state was evicted;
+    from there to the last grid position of the match: no state was ever kept there, because
+    nobody parted here before, or because the states lie deeper, in tokens of other prompts;
+    from there to the end of the match, and below the last page of the ideal: too little for a page
+    or a grid position; the rest of the ideal: its KV was evicted.
     """
-    ideal = match.num_match_tokens if ideal_tokens is None else ideal_tokens
-    if ideal == 0:
-        return MissReason.COLD
-    if match.num_hit_tokens >= ideal:
-        return MissReason.NONE
-    num_kv_lost = ideal - match.num_match_tokens
-    num_state_lost = max(0, match.num_once_tokens - match.num_hit_tokens)
-    num_never_saved = match.num_match_tokens - match.num_hit_tokens - num_state_lost
+    match_tokens, hit = match.num_match_tokens, match.num_hit_tokens
+    ideal = max(match_tokens, ideal_tokens or 0)
+    once = max(hit, match.num_once_tokens)
+    on_grid = max(once, match_tokens // match.grid_tokens * match.grid_tokens)
+    if match_tokens == hit:
+        on_grid = hit  # whatever is resident is reused
+    paged = max(match_tokens, ideal // match.page_tokens * match.page_tokens)
     never_saved = MissReason.FIRST_FORK if match.is_first_fork else MissReason.IN_UNIQUE_TOKENS
-    losses = {
-        MissReason.KV_EVICTED: num_kv_lost,
-        MissReason.STATE_EVICTED: num_state_lost,
-        never_saved: num_never_saved,
+    shares = {
+        MissReason.STATE_EVICTED: once - hit,
+        never_saved: on_grid - once,
+        MissReason.ALIGNMENT: match_tokens - on_grid + ideal - paged,
+        MissReason.KV_EVICTED: paged - match_tokens,
     }
-    return max(losses, key=lambda reason: losses[reason])
+    return {reason: tokens for reason, tokens in shares.items() if tokens}
+
+
+def main_reason(
+    lost_tokens: dict[MissReason, int], match: Match, ideal_tokens: int | None
+) -> MissReason:
+    """The reason that cost most; `cold` where there was nothing to reuse."""
+    if lost_tokens:
+        return max(lost_tokens, key=lambda reason: lost_tokens[reason])
+    return MissReason.NONE if match.num_match_tokens or ideal_tokens else MissReason.COLD

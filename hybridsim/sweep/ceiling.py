@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hybridsim.analysis.passes import cached_trie
 from hybridsim.request import Request
-from hybridsim.trie import build_trie
 
 
 def ideal_hit_tokens(
@@ -16,7 +16,7 @@ def ideal_hit_tokens(
     keeps_outputs: generated tokens of known content are cached too. caps_last_token: at least one
     prompt token is always computed, so that a hit is at most n - 1 tokens.
     """
-    ideal = build_trie(requests, outputs=keeps_outputs).match_tokens
+    ideal = cached_trie(requests, outputs=keeps_outputs).match_tokens
     if not caps_last_token:
         return ideal
     limits = np.array([request.num_prompt_tokens - 1 for request in requests], dtype=np.int64)

@@ -38,6 +38,7 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     _check_records(records)
     meta = _meta(run, built, trace, time.perf_counter() - started_s)
     meta["num_requests"] = len(records)
+    meta["outcome"] = built.outcome()
     meta["metrics"], meta["refused"] = _metrics(config, built, trace, ideal, records, steps or ())
     return RunResult(records, steps, meta)
 

@@ -20,7 +20,7 @@ import yaml
 from hybridsim import __version__
 from hybridsim.config import Experiment, Run, expand, read_source
 from hybridsim.errors import UserError
-from hybridsim.records import RequestRecord, StepRecord
+from hybridsim.records import LOSS_REASONS, RequestRecord, StepRecord
 
 TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
 
@@ -74,11 +74,18 @@ _ARROW_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
 def table_of(kind: type, rows: Iterable[Any], left_out: Sequence[str] = ()) -> pa.Table:
-    """A table with one column a dataclass field, in the order of the fields."""
+    """A table with one column a dataclass field, in the order of the fields.
+
+    `lost_tokens` becomes a column for each reason.
+    """
     rows = list(rows)
     columns = {}
     for field in fields(kind):
-        if field.name not in left_out:
+        if field.name == "lost_tokens":
+            for reason in LOSS_REASONS:
+                lost = [row.lost_tokens.get(reason, 0) for row in rows]
+                columns[f"lost_tokens_{reason}"] = pa.array(lost, type=pa.int64())
+        elif field.name not in left_out:
             arrow = next(_ARROW_TYPES[t] for t in _ARROW_TYPES if field.type in (t, t | None))
             columns[field.name] = pa.array([getattr(row, field.name) for row in rows], type=arrow)
     return pa.table(columns)

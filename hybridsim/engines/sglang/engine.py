@@ -42,6 +42,7 @@ class SGLangEngine:
         ideal_before = self.misses.num_ideal_tokens
         self.last_losses = self._explain(content, decision)
         record = self._record(request, decision)
+        record.lost_tokens = dict(self.last_losses)
         if decision.outcome is not Outcome.SERVED:
             record.miss_reason = MissReason.REFUSED
         elif not request.prompt.num_known_tokens:

@@ -1,0 +1,123 @@
+"""The SGLang engine, from values of a config."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hybridsim.build.base import Built, Capacity, needed, serve_all
+from hybridsim.config import UNLIMITED, CacheConfig, validate
+from hybridsim.engines.sglang.engine import SGLangEngine
+from hybridsim.engines.sglang.options import SGLangOptions, options_from
+from hybridsim.engines.sglang.sizing import SizingInputs, size_pools
+from hybridsim.errors import UserError
+from hybridsim.models import ModelSpec
+
+_OF_CACHE = ("kv_tokens", "state_slots", "page_size")
+
+
+class RawOptions(BaseModel):
+    """Options that the engine's own dataclass checks."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def _flag(allowed: str, **limits: Any) -> Any:
+    return Field(None, json_schema_extra={"allowed": allowed}, **limits)
+
+
+class SizingFlags(BaseModel):
+    """Flags of the server that decide the split of a memory; no options of the cache itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    mamba_full_memory_ratio: float | None = _flag("a number > 0", gt=0, strict=True)
+    max_mamba_cache_size: int | None = _flag("an integer >= 1", ge=1, strict=True)
+    max_running_requests: int | None = _flag("an integer >= 1", ge=1, strict=True)
+    num_draft_tokens: int | None = _flag("an integer >= 0", ge=0, strict=True)
+    context_tokens: int | None = _flag("an integer >= 1", ge=1, strict=True)
+    replay_draft: bool | None = _flag("true, false", strict=True)
+
+    def inputs(self, model: ModelSpec, memory_bytes: int) -> SizingInputs:
+        """With the engine's defaults where a flag is not given."""
+        named = {
+            "ratio": self.mamba_full_memory_ratio,
+            "max_states": self.max_mamba_cache_size,
+            "max_running": self.max_running_requests,
+            "num_draft_tokens": self.num_draft_tokens,
+            "context_tokens": self.context_tokens,
+            "replay_draft": self.replay_draft,
+        }
+        given: dict[str, Any] = {k: v for k, v in named.items() if v is not None}
+        return SizingInputs(memory_bytes, model.kv_bytes_per_token, model.state_bytes, **given)
+
+
+def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built:
+    """A server with pools of the given counts, or split from a memory as SGLang splits it."""
+    if not model.state_bytes or not model.kv_bytes_per_token:
+        raise UserError("model", f"{model.name} is no hybrid; this engine models hybrids only")
+    options, capacity = _sized(cache, model, dict(raw.model_extra or {}))
+    engine = SGLangEngine(options)
+    return Built(
+        lambda requests, _, progress: serve_all(engine, requests, progress),
+        None,
+        dict,
+        capacity,
+        model,
+        keeps_outputs=options.radix,
+        caps_last_token=True,
+        notes=("SGLang 0.5.23: one request at a time through the engine's own decisions",),
+        outcome=lambda: [f"the engine would die: {engine.death}"] if engine.death else [],
+    )
+
+
+def sized_options(
+    model: ModelSpec, memory_bytes: int, given: Mapping[str, Any], page_size: int = 1
+) -> tuple[SGLangOptions, SizingInputs]:
+    """Options whose pools are split from a memory; `given` may hold sizing flags too."""
+    flags, options = _parted(given)
+    inputs = validate(SizingFlags, flags, "engine").inputs(model, memory_bytes)
+    sizing = size_pools(options_from({**options, "page_size": page_size}), inputs)
+    sized = {"kv_tokens": sizing.kv_tokens, "state_slots": sizing.state_slots}
+    return options_from({**options, **sized, "page_size": page_size}), inputs
+
+
+def _parted(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizing flags, and options of the cache."""
+    for key in _OF_CACHE:
+        if key in given:
+            raise UserError(f"engine.{key}", f"belongs under cache; write cache.{key}")
+    flags = {key: value for key, value in given.items() if key in SizingFlags.model_fields}
+    return flags, {key: value for key, value in given.items() if key not in flags}
+
+
+def _sized(
+    cache: CacheConfig, model: ModelSpec, given: dict[str, Any]
+) -> tuple[SGLangOptions, Capacity]:
+    page_size = cache.page_size if "page_size" in cache.model_fields_set else 1
+    if cache.memory == UNLIMITED:
+        raise UserError("cache.memory", "unlimited; this engine's pools need a size")
+    if isinstance(cache.memory, int):
+        options, _ = sized_options(model, cache.memory, _with_fraction(cache, given), page_size)
+        return options, Capacity(cache.memory, options.kv_tokens, options.state_slots)
+    flags, rest = _parted(given)
+    for key in flags:
+        raise UserError(f"engine.{key}", "decides a split of cache.memory, which is not given")
+    counts = {
+        key: needed(getattr(cache, key), f"cache.{key}", "an integer >= 1, or cache.memory")
+        for key in ("kv_tokens", "state_slots")
+    }
+    options = options_from({**rest, **counts, "page_size": page_size})
+    kv_bytes = options.kv_tokens * model.kv_bytes_per_token
+    total_bytes = kv_bytes + options.state_slots * model.state_bytes
+    return options, Capacity(total_bytes, options.kv_tokens, options.state_slots)
+
+
+def _with_fraction(cache: CacheConfig, given: dict[str, Any]) -> dict[str, Any]:
+    """`state_fraction` f is SGLang's ratio f / (1 - f)."""
+    if cache.state_fraction is None:
+        return given
+    if "mamba_full_memory_ratio" in given:
+        raise UserError(
+            "cache.state_fraction", "cannot stand beside engine.mamba_full_memory_ratio"
+        )
+    return {**given, "mamba_full_memory_ratio": cache.state_fraction / (1 - cache.state_fraction)}

@@ -1,0 +1,82 @@
+"""The vLLM engines, from values of a config."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from hybridsim.build.base import Built, Capacity, serve_all
+from hybridsim.build.sglang import RawOptions
+from hybridsim.config import UNLIMITED, CacheConfig
+from hybridsim.engines.vllm.engine import VLLMEngine
+from hybridsim.engines.vllm.geometry import geometry_of
+from hybridsim.engines.vllm.layout import Layout, build_layout
+from hybridsim.engines.vllm.options import VLLMOptions
+from hybridsim.errors import UserError, unknown_name
+from hybridsim.models import ModelSpec
+
+_KEYS = [field.name for field in fields(VLLMOptions) if field.name not in ("version", "num_blocks")]
+
+# vLLM's dtype for states is the model's own (bf16) unless the model's class says otherwise; most
+# do, and the catalogue's rows follow them. This one does not.
+_STATES_IN_MODEL_DTYPE = "qwen3-next"
+
+
+def options_of(version: str, given: Mapping[str, Any]) -> VLLMOptions:
+    """Options of a release; an unknown key is a UserError that lists the known ones."""
+    for key in given:
+        if key == "num_blocks":
+            raise UserError("engine.num_blocks", "belongs under cache; write cache.num_blocks")
+        if key not in _KEYS:
+            raise unknown_name(f"engine.{key}", key, _KEYS)
+    return VLLMOptions(version=version, **given)  # type: ignore[arg-type]
+
+
+def layout_of(model: ModelSpec, options: VLLMOptions) -> Layout:
+    """The memory plan for one rank of the model, with the dtypes that vLLM would choose."""
+    if options.ssm_dtype is None and model.name.startswith(_STATES_IN_MODEL_DTYPE):
+        options = replace(options, ssm_dtype="bf16")
+    return build_layout(geometry_of(model, options), options)
+
+
+def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built:
+    """An engine with a pool of `cache.num_blocks` blocks, or as many as fit into `cache.memory`."""
+    options = options_of(version, dict(raw.model_extra or {}))
+    layout = layout_of(model, options)
+    num_blocks = _num_blocks(cache, layout)
+    engine = VLLMEngine(options, layout, num_blocks)
+    capacity = Capacity(num_blocks * layout.bytes_per_block, num_blocks=num_blocks)
+    return Built(
+        lambda requests, _, progress: serve_all(engine, requests, progress),
+        None,
+        dict,
+        capacity,
+        model,
+        keeps_outputs=options.caching,
+        caps_last_token=True,
+        notes=(f"vLLM {version}: one request at a time through the engine's own decisions",),
+        outcome=lambda: _stuck(engine),
+    )
+
+
+def _num_blocks(cache: CacheConfig, layout: Layout) -> int:
+    if cache.num_blocks is not None:
+        if cache.num_blocks < 2:
+            raise UserError("cache.num_blocks", f"{cache.num_blocks}; allowed: at least 2")
+        return cache.num_blocks
+    if not isinstance(cache.memory, int):
+        value = "unlimited" if cache.memory == UNLIMITED else "is missing"
+        raise UserError("cache.memory", f"{value}; allowed: a size, or cache.num_blocks")
+    num_blocks = layout.num_blocks(cache.memory)
+    if num_blocks < 2:
+        raise UserError(
+            "cache.memory",
+            f"{cache.memory} bytes hold {num_blocks} blocks of {layout.bytes_per_block} bytes; "
+            "allowed: room for at least 2",
+        )
+    return num_blocks
+
+
+def _stuck(engine: VLLMEngine) -> list[str]:
+    if engine.stuck is None:
+        return []
+    return [f"request {engine.stuck} can never be admitted and blocks all behind it"]
