@@ -12,7 +12,8 @@ from hybridsim.kernels.attention.tile import attend_tile
 from hybridsim.kernels.launch import num_multiprocessors
 
 
-@triton.jit
+# Widths of tables differ from step to step; a version for each divisor would be compiled.
+@triton.jit(do_not_specialize=["table_stride", "split_tokens", "num_splits"])
 def _split_kernel(
     q_ptr, key_pages_ptr, value_pages_ptr, table_ptr, lengths_ptr, acc_ptr, peak_ptr, norm_ptr,
     q_stride, table_stride, split_tokens, num_splits, log2_scale,
@@ -55,7 +56,7 @@ def _split_kernel(
     tl.store(norm_ptr + part, norm, mask=row < group)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["split_tokens", "num_splits"])
 def _combine_kernel(
     acc_ptr, peak_ptr, norm_ptr, lengths_ptr, out_ptr, split_tokens, num_splits,
     HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,

@@ -13,7 +13,7 @@ from hybridsim.kernels.launch import require
 from hybridsim.kernels.plan import PackedPlan
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill_kernel(
     q_ptr, k_ptr, v_ptr, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
     blocks_ptr, sequences_ptr, out_ptr, q_stride, k_stride, v_stride, table_stride, log2_scale,

@@ -9,6 +9,9 @@ from hybridsim.kernels.launch import require
 from hybridsim.kernels.plan import PackedPlan
 
 
+PREFILL_TILE = 4096  # tokens x channels of a program
+
+
 @triton.jit
 def _prefill_kernel(
     x_ptr, weight_ptr, bias_ptr, state_ptr, chunks_ptr, sequences_ptr, out_ptr,
@@ -136,11 +139,11 @@ def prefill(
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if plan.num_sequences == 0:
         return out
-    block = min(64, triton.next_power_of_2(num_channels))
+    block = min(PREFILL_TILE // plan.chunk_size, triton.next_power_of_2(num_channels))
     if plan.num_chunks:
         _prefill_kernel[(triton.cdiv(num_channels, block), plan.num_chunks)](
             x, weight, bias, states, plan.chunks, plan.sequences, out, x.stride(0),
-            states.stride(0), D=num_channels, W=width, C=plan.chunk_size, BLOCK_D=block,
+            states.stride(0), D=num_channels, W=width, C=plan.chunk_size, BLOCK_D=block, num_warps=4,
         )  # fmt: skip
     block = min(1024, triton.next_power_of_2(num_channels))
     _save_kernel[(triton.cdiv(num_channels, block), plan.num_sequences)](

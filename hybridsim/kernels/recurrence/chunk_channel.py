@@ -17,6 +17,9 @@ from hybridsim.kernels.recurrence.parts import LocalParts
 from hybridsim.kernels.recurrence.triangular import invert_unit_lower
 
 
+PAIRS_WARPS = 4
+
+
 @triton.jit
 def _scale_kernel(
     q_ptr, k_ptr, decay_ptr, chunks_ptr, total_ptr, queries_ptr, keys_ptr, q_stride, k_stride,
@@ -162,7 +165,7 @@ def chunk_channel(
     row_block = min(16, chunk_size)
     _pairs_kernel[(chunk_size // row_block, plan.num_chunks, num_heads)](
         q, k, total, strength, plan.chunks, scores, overlap, q.stride(0), k.stride(0), scale,
-        **sizes, B=row_block, PRECISION=precision,
+        **sizes, B=row_block, PRECISION=precision, num_warps=PAIRS_WARPS,
     )  # fmt: skip
     _solve_kernel[(plan.num_chunks, num_heads)](
         k, v, total, strength, overlap, plan.chunks, reads, writes, k.stride(0), v.stride(0),
