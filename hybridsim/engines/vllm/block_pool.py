@@ -123,10 +123,8 @@ class BlockPool:
             self.num_changes += 1
             if references[block]:
                 continue
-            if self.caching:
-                (last if keys[block] is not None else first).append(block)
-            else:
-                (first if self.reuses_uncached_first else last).append(block)
+            stays = keys[block] is not None if self.caching else not self.reuses_uncached_first
+            (last if stays else first).append(block)
         if first:
             self._link_after(self._head, first)
         if last:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from hybridsim.engines.vllm.align_group import can_export, checkpoint_position
+from hybridsim.engines.vllm.layout import Layout
+from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.engines.vllm.sequence import Sequence
 
 
@@ -10,12 +12,15 @@ from hybridsim.engines.vllm.sequence import Sequence
 class ChunkRule:
     """Mode align cuts chunks at block boundaries, at the last cacheable position and at forks.
 
-    block_size, unit: tokens of a block and between hashes. partial_hits: the prompt's last unit is
-    cacheable too. max_chunk_tokens: most tokens a chunk can ever have. checkpoint_grid: see
-    `Layout`. counts_last_token: 0.27.1 caches the last block of an aligned prompt, which a resend
-    cannot use. saves_forks: a fork inside a block is cacheable. junction: stop at forks at all.
+    aligns: whether chunks are cut at all. block_size, unit: tokens of a block and between hashes.
+    partial_hits: the prompt's last unit is cacheable too. max_chunk_tokens: most tokens a chunk can
+    ever have. checkpoint_grid: see `Layout`. counts_last_token: 0.27.1 caches the last block of an
+    aligned prompt, which a resend cannot use. saves_forks: a fork inside a block is cacheable.
+    junction: stop at forks at all.
+    drafter_tokens: prompt tokens that the drafter reads beyond a chunk.
     """
 
+    aligns: bool
     block_size: int
     unit: int
     partial_hits: bool
@@ -26,14 +31,15 @@ class ChunkRule:
     counts_last_token: bool = False
     saves_forks: bool = False
     junction: bool = True
+    drafter_tokens: int = 0
 
-    def num_new_tokens(self, seq: Sequence, start: int, num_new_tokens: int) -> int:
+    def cut(self, seq: Sequence, start: int, num_new_tokens: int) -> int:
         """Tokens of the chunk that starts at `start` and could have `num_new_tokens`; 0 for none.
 
         Decode steps (start at or past the end of the prefill) are not cut.
         """
         prefill_end, size = seq.prefill_end, self.block_size
-        if start >= prefill_end:
+        if not self.aligns or start >= prefill_end:
             return num_new_tokens
         end = start + num_new_tokens
         exports = end >= prefill_end and self._exports(start, end, prefill_end)
@@ -50,6 +56,13 @@ class ChunkRule:
             tail = self._last_position(seq.num_prompt_tokens, self.unit)
             stops.append(tail if last < tail < seq.num_prompt_tokens else 0)
         return max(min((s for s in stops if start < s < end), default=end) - start, 0)
+
+    def leave_lookahead(self, seq: Sequence, start: int, num_new_tokens: int) -> int:
+        """Never end a chunk so close to the prompt's end that the drafter lacks its next tokens."""
+        rest = seq.num_tokens - start - num_new_tokens
+        if 0 < rest < self.drafter_tokens:
+            num_new_tokens -= self.drafter_tokens - rest
+        return max(num_new_tokens, 0)
 
     def _last_position(self, num_tokens: int, grid_tokens: int) -> int:
         if self.counts_last_token:
@@ -78,3 +91,23 @@ class ChunkRule:
         if self.saves_forks and fork <= seq.num_prompt_tokens:
             return fork
         return start + (fork - start) // self.block_size * self.block_size
+
+
+def chunk_rule(layout: Layout, options: VLLMOptions, *, saves_forks: bool) -> ChunkRule:
+    """The rule of one engine."""
+    old = options.version == "0.27.1"
+    threshold = options.long_prefill_token_threshold or options.max_num_batched_tokens
+    return ChunkRule(
+        aligns=options.mamba_mode == "align" and layout.num_mamba_groups > 0,
+        block_size=layout.block_size,
+        unit=layout.unit,
+        partial_hits=layout.partial_hits,
+        max_chunk_tokens=min(threshold, options.max_num_batched_tokens),
+        drops=options.drops,
+        lookahead_tokens=options.lookahead_tokens,
+        checkpoint_grid=layout.checkpoint_grid,
+        counts_last_token=old,
+        saves_forks=saves_forks,
+        junction=options.junction,
+        drafter_tokens=0 if old else options.prefill_lookahead_tokens,
+    )

@@ -17,9 +17,9 @@ class Hit:
 
     blocks: one list a group, null where a state group needs no block. num_hit_tokens: where the
     request would resume. num_attention_tokens: what attention alone would allow, after the
-    drafter's drop; num_match_tokens: before it. num_dropped_tokens: what the
-    request could have reused in addition without that drop. fork: num_attention_tokens when the states fall
-    short of it, else 0.
+    drafter's drop; num_match_tokens: before it. num_dropped_tokens: what could have been reused
+    in addition without that drop. fork: num_attention_tokens when the states fall short of it,
+    else 0.
     """
 
     blocks: list[list[int]] = field(default_factory=list)

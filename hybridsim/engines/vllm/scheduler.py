@@ -4,10 +4,11 @@
 """
 
 from hybridsim.engines.vllm.cache_manager import CacheManager
-from hybridsim.engines.vllm.chunking import ChunkRule
+from hybridsim.engines.vllm.chunking import chunk_rule
 from hybridsim.engines.vllm.layout import Layout
 from hybridsim.engines.vllm.lookup import Hit
 from hybridsim.engines.vllm.options import VLLMOptions
+from hybridsim.engines.vllm.pace import DecodePace
 from hybridsim.engines.vllm.sequence import Sequence
 from hybridsim.engines.vllm.step import Step, WaitingQueue
 
@@ -33,25 +34,8 @@ class Scheduler:
         self._only_decodes = False
         self._record_held = record_held
         self._old = options.version == "0.27.1"
-        self._chunk_rule: ChunkRule | None = None
-        if options.mamba_mode == "align" and layout.num_mamba_groups:
-            self._chunk_rule = self._make_chunk_rule()
-
-    def _make_chunk_rule(self) -> ChunkRule:
-        options, layout = self.options, self.layout
-        threshold = options.long_prefill_token_threshold or options.max_num_batched_tokens
-        return ChunkRule(
-            block_size=layout.block_size,
-            unit=layout.unit,
-            partial_hits=layout.partial_hits,
-            max_chunk_tokens=min(threshold, options.max_num_batched_tokens),
-            drops=options.drops,
-            lookahead_tokens=options.lookahead_tokens,
-            checkpoint_grid=layout.checkpoint_grid,
-            counts_last_token=self._old,
-            saves_forks=self.cache.saves_forks,
-            junction=options.junction,
-        )
+        self._pace = DecodePace(options, layout.block_size)
+        self._chunk_rule = chunk_rule(layout, options, saves_forks=self.cache.saves_forks)
 
     # -- queues ----------------------------------------------------------------------------
 
@@ -85,7 +69,7 @@ class Scheduler:
         if not step.preempted:
             self._schedule_waiting(step, threshold)
         self.cache.take_copies()
-        self._only_decodes = self._is_steady_decode(step)
+        self._only_decodes = self._pace.is_steady(step, self.running)
         for seq, num_tokens in step.num_new_tokens.items():
             self._write_down(seq, num_tokens)
         return step
@@ -114,8 +98,8 @@ class Scheduler:
                 num_new = threshold
             num_new = min(num_new, step.budget)
             num_new = min(num_new, options.max_model_len - seq.num_computed_tokens - 1)
-            num_new = self._cut(seq, seq.num_computed_tokens, num_new)
-            num_new = self._leave_lookahead(seq, seq.num_computed_tokens, num_new)
+            num_new = self._chunk_rule.cut(seq, seq.num_computed_tokens, num_new)
+            num_new = self._chunk_rule.leave_lookahead(seq, seq.num_computed_tokens, num_new)
             if num_new == 0:
                 position += 1
                 continue
@@ -139,20 +123,6 @@ class Scheduler:
             if drafts > 0:
                 step.num_drafts[seq] = drafts
             seq.num_draft_tokens = 0
-
-    def _cut(self, seq: Sequence, start: int, num_new: int) -> int:
-        rule = self._chunk_rule
-        return num_new if rule is None else rule.num_new_tokens(seq, start, num_new)
-
-    def _leave_lookahead(self, seq: Sequence, start: int, num_new: int) -> int:
-        """Never end a chunk so close to the prompt's end that the drafter lacks its next tokens."""
-        if self._old:
-            return num_new
-        wanted = self.options.prefill_lookahead_tokens
-        rest = seq.num_tokens - start - num_new
-        if 0 < rest < wanted:
-            num_new -= wanted - rest
-        return max(num_new, 0)
 
     def _allocate(self, seq: Sequence, num_new: int, hit: Hit | None = None) -> bool:
         pool = self.cache.pool
@@ -202,7 +172,7 @@ class Scheduler:
             num_new, drafts = self._first_chunk(step, seq, hit, threshold)
             if num_new == 0:
                 break
-            num_new = self._leave_lookahead(seq, hit.num_hit_tokens, num_new)
+            num_new = self._chunk_rule.leave_lookahead(seq, hit.num_hit_tokens, num_new)
             if num_new == 0:
                 skipped.append(self.waiting.pop())
                 continue
@@ -229,24 +199,16 @@ class Scheduler:
 
         A request with one token left to compute is padded to the shape of a decode with drafts.
         """
-        start, k = hit.num_hit_tokens, self.options.spec_k
-        num_new, drafts = seq.num_tokens - start, 0
-        if k and num_new == 1 and self._pads(step, start):
-            fits = start + 1 + k + int(not self._old) <= self.options.max_model_len
-            if not fits and self._old or fits and 1 + k > step.budget:
-                return 0, 0
-            if fits:
-                num_new, drafts = 1 + k, k
+        start = hit.num_hit_tokens
+        num_new, drafts = self._pace.first_tokens(step, seq, start)
+        if num_new == 0:
+            return 0, 0
         if 0 < threshold < num_new:
             num_new = threshold
-        num_new = self._cut(seq, start, min(num_new, step.budget))
-        if drafts and num_new not in (0, 1 + k) and not self._old:
+        num_new = self._chunk_rule.cut(seq, start, min(num_new, step.budget))
+        if drafts and num_new not in (0, 1 + drafts) and not self._old:
             return 1, 0
         return num_new, drafts
-
-    def _pads(self, step: Step, start: int) -> bool:
-        resumes = start > 0 and not self._old
-        return not step.has_prefill and (step.has_running or resumes)
 
     # -- results ---------------------------------------------------------------------------
 
@@ -257,7 +219,9 @@ class Scheduler:
             drafts = step.num_drafts.get(seq, 0)
             if seq.num_computed_tokens - drafts < seq.num_tokens:
                 continue
-            self._append_output(seq, drafts)
+            self._pace.append_output(seq, drafts)
+            if self.options.spec_k and not self._old:
+                self.cache.commit(seq, seq.num_computed_tokens)
             if seq.is_finished:
                 finished.append(seq)
                 seq.finished_step = self.num_steps
@@ -271,29 +235,6 @@ class Scheduler:
         self.is_quiet = self._only_decodes and unchanged and same_batch
         return finished
 
-    def _is_steady_decode(self, step: Step) -> bool:
-        """Whether every running request takes the step that it will repeat."""
-        width = 1 + self.options.spec_k
-        return len(step.num_new_tokens) == len(self.running) and all(
-            num_tokens == width and seq.num_computed_tokens >= seq.prefill_end
-            for seq, num_tokens in step.num_new_tokens.items()
-        )
-
-    def _append_output(self, seq: Sequence, drafts: int) -> None:
-        options = self.options
-        left = seq.num_output_tokens - seq.num_generated_tokens
-        produced = max(min(1 + min(drafts, options.spec_accept), left), 1)
-        seq.num_computed_tokens -= drafts - (produced - 1) if drafts else 0
-        room = max(options.max_model_len - seq.num_tokens, 1)
-        appended = min(produced, room)
-        seq.num_tokens += appended
-        if not self._old:
-            seq.num_computed_tokens -= produced - appended
-        is_full = seq.num_tokens >= options.max_model_len
-        seq.is_finished = is_full or seq.num_generated_tokens >= seq.num_output_tokens
-        if options.spec_k and not self._old:
-            self.cache.commit(seq, seq.num_computed_tokens)
-
     # -- leaps -----------------------------------------------------------------------------
 
     def num_quiet_steps(self) -> int:
@@ -304,37 +245,15 @@ class Scheduler:
         """
         if not self.is_quiet or not self.running:
             return 0
-        return max(min(self._steps_to_event(seq) for seq in self.running), 0)
-
-    def _steps_to_event(self, seq: Sequence) -> int:
-        options, size = self.options, self.layout.block_size
-        k = options.spec_k
-        if seq.num_computed_tokens < seq.prefill_end or seq.is_prefilling:
-            return 0
-        pace = 1 + min(k, options.spec_accept)
-        # Steps at offsets size - 1 (caches a block), 0 (allocates), 1 (retires a state) and the
-        # lookahead (hashes late) act; drafts reach further in both directions.
-        before = 1 + (2 * k + options.lookahead_tokens + 3 if k else 0)
-        after = 2 + 2 * k + options.lookahead_tokens
-        offset = seq.num_computed_tokens % size
-        if offset < after:
-            return 0
-        left = seq.num_output_tokens - seq.num_generated_tokens - before
-        room = options.max_model_len - seq.num_tokens - before
-        return min(size - before - offset, left, room) // pace
+        return max(min(self._pace.steps_to_event(seq) for seq in self.running), 0)
 
     def leap(self, most: int | None = None) -> int:
         """Take the quiet steps at once, at most `most` (the next arrival); returns their number."""
         num_steps = self.num_quiet_steps()
         if most is not None:
             num_steps = max(min(num_steps, most), 0)
-        pace = 1 + min(self.options.spec_k, self.options.spec_accept)
         for seq in self.running if num_steps else ():
-            if seq.num_preemptions:
-                start, width = seq.num_computed_tokens, 1 + self.options.spec_k
-                seq.chunks += [(start + i * pace, width) for i in range(num_steps)]
-            seq.num_tokens += num_steps * pace
-            seq.num_computed_tokens += num_steps * pace
+            self._pace.advance(seq, num_steps)
         if self._refused is not None:
             self._refused.num_refusals += num_steps
         self.num_steps += num_steps
