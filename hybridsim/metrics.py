@@ -48,6 +48,7 @@ def _rates(records: Sequence[RequestRecord]) -> Metrics:
     num_hits = sum(record.num_hit_tokens > 0 for record in records)
     return {
         "num_requests": len(records),
+        "num_prompt_tokens": num_prompt_tokens,
         "num_refused": sum(record.miss_reason == MissReason.REFUSED for record in records),
         "token_hit_rate": _ratio(_total(records, "num_hit_tokens"), num_prompt_tokens),
         "token_match_rate": _ratio(_total(records, "num_match_tokens"), num_prompt_tokens),

@@ -32,6 +32,7 @@ def test_two_requests_by_hand() -> None:
     metrics = {name: v for name, v in metrics.items() if not name.startswith("lost_tokens_")}
     assert metrics == {
         "num_requests": 2,
+        "num_prompt_tokens": 400,
         "num_refused": 0,
         "token_hit_rate": 40 / 400,
         "token_match_rate": 60 / 400,
@@ -68,8 +69,8 @@ def test_two_requests_by_hand() -> None:
         "num_copied_bytes": 64,
         "busy_fraction": 6 / 8,
     }
-    assert list(metrics)[:5] == [
-        "num_requests", "num_refused", "token_hit_rate", "token_match_rate", "request_hit_rate"
+    assert list(metrics)[:6] == [
+        "num_requests", "num_prompt_tokens", "num_refused", "token_hit_rate", "token_match_rate", "request_hit_rate"
     ]  # fmt: skip
 
 

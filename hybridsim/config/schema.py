@@ -200,11 +200,12 @@ class ArrivalsConfig(_Strict):
 class PlotConfig(_Strict):
     """One figure, drawn from the result tables."""
 
-    kind: Literal["curve", "cdf", "steps"] = _key(
+    kind: Literal["curve", "cdf", "steps", "losses"] = _key(
         "curve",
-        "curve, cdf, steps",
+        "curve, cdf, steps, losses",
         "`curve`: metrics of the summary over a swept key; `cdf`: distribution over requests; "
-        "`steps`: time series of engine steps",
+        "`steps`: time series of engine steps; `losses`: why tokens were not reused, over a swept "
+        "key",
     )
     x: str | None = _key(None, "a config key", "x axis of a curve")
     y: Annotated[

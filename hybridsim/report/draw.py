@@ -8,6 +8,7 @@ from hybridsim.config import PlotConfig
 from hybridsim.report.curves import curve
 from hybridsim.report.distributions import cdf, steps
 from hybridsim.report.figure import Figure
+from hybridsim.report.losses import losses
 from hybridsim.report.page import write_page
 from hybridsim.report.png import draw_png
 from hybridsim.report.tables import Results, read_results
@@ -16,6 +17,7 @@ KINDS: Mapping[str, Callable[[Results, PlotConfig], Figure]] = {
     "curve": curve,
     "cdf": cdf,
     "steps": steps,
+    "losses": losses,
 }
 
 
@@ -51,6 +53,7 @@ def default_plots(results: Results, plots: tuple[PlotConfig, ...] | None) -> lis
         line = next((key for key in axes if key != x), None)
         chosen.append(PlotConfig(x=x, y=("token_hit_rate",), line=line))
         chosen.append(PlotConfig(x=x, y=("token_match_rate", "token_hit_rate"), line=line))
+        chosen.append(PlotConfig(kind="losses", x=x))
     if results.is_timed:
         line = next((key for key in axes if key != "cache.memory"), None)
         chosen.append(PlotConfig(kind="cdf", y=("ttft_s",), line=line))

@@ -19,6 +19,7 @@ class Style(StrEnum):
     LINE = "line"  # joined points, marked where there are few
     FAINT = "faint"  # the same in the background: match behind hit
     STEP = "step"  # a distribution function or a time series
+    BAR = "bar"  # a part of a stack, on those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Figure:
 
 # Okabe and Ito's palette, told apart by people with any common colour blindness; without its
 # yellow, which is lost on white. Beyond it the markers and dashes go on to differ.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 PLOTLY_MARKERS = (
     "circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x",

@@ -40,6 +40,7 @@ def to_plotly(figure: Figure) -> str:
         legend={"title": {"text": figure.legend_title}},
         margin={"l": 60, "r": 20, "t": 50, "b": 50},
         hovermode="closest",
+        barmode="stack",
     )
     html: str = canvas.to_html(
         full_html=False,
@@ -67,7 +68,16 @@ def _draw_panel(canvas: Any, panel: Panel, row: int, column: int, shown: set[str
     canvas.update_yaxes(_axis(panel.y), row=row, col=column)
 
 
-def _trace(series: Series, is_first: bool) -> go.Scatter:
+def _trace(series: Series, is_first: bool) -> go.Scatter | go.Bar:
+    if series.style == Style.BAR:
+        return go.Bar(
+            x=list(series.x),
+            y=list(series.y),
+            name=series.label,
+            legendgroup=series.label,
+            showlegend=is_first,
+            marker={"color": COLORS[series.color % len(COLORS)]},
+        )
     is_step = series.style == Style.STEP
     return go.Scatter(
         x=list(series.x),

@@ -1,6 +1,6 @@
 """Draws a figure into a PNG with matplotlib."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,9 @@ def _num_columns(num_panels: int) -> int:
 
 def _draw_panel(panel: Panel, axes: Axes) -> None:
     for series in panel.series:
-        axes.plot(series.x, series.y, **_look(series))
+        if series.style != Style.BAR:
+            axes.plot(series.x, series.y, **_look(series))
+    _draw_bars([series for series in panel.series if series.style == Style.BAR], axes)
     for level in panel.levels:
         axes.axhline(level.y, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
         axes.annotate(
@@ -74,6 +76,23 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _draw_bars(bars: Sequence[Series], axes: Axes) -> None:
+    bottoms: dict[float, float] = {}
+    for series in bars:
+        bases = [bottoms.get(x, 0.0) for x in series.x]
+        axes.bar(
+            series.x,
+            series.y,
+            bottom=bases,
+            width=0.7,
+            color=COLORS[series.color % len(COLORS)],
+            edgecolor="white",
+            linewidth=0.5,
+            zorder=3,
+        )
+        bottoms |= {x: base + y for x, base, y in zip(series.x, bases, series.y, strict=True)}
+
+
 def _look(series: Series) -> dict[str, Any]:
     look: dict[str, Any] = {
         "color": COLORS[series.color % len(COLORS)],
@@ -83,6 +102,8 @@ def _look(series: Series) -> dict[str, Any]:
     }
     if series.style == Style.STEP:
         return look | {"linewidth": 1.6}
+    if series.style == Style.BAR:
+        return look | {"linewidth": 7.0, "linestyle": "-"}  # its patch in the legend
     look |= {"marker": MARKERS[series.color % len(MARKERS)], "markersize": 5.5}
     if series.style == Style.FAINT:
         look |= {"alpha": 0.4, "linewidth": 1.2, "markersize": 4, "linestyle": (0, (1.5, 1.5))}

@@ -1,0 +1,56 @@
+"""Where the tokens went that an infinite cache would have reused: stacked bars, one a run."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hybridsim.config import PlotConfig
+from hybridsim.errors import UserError
+from hybridsim.records import LOSS_REASONS, MissReason
+from hybridsim.report.curves import split, subtitle
+from hybridsim.report.figure import Axis, Figure, Panel, Series, Style
+from hybridsim.report.tables import Results
+from hybridsim.report.units import key_label
+
+LABELS = {
+    MissReason.BELOW_BLOCK: "shared part below one block",
+    MissReason.ALIGNMENT: "remainder below the grid",
+    MissReason.DRAFTER_DROP: "dropped for the drafter",
+    MissReason.FIRST_FORK: "first fork: no state yet",
+    MissReason.IN_UNIQUE_TOKENS: "states lie in unique tokens",
+    MissReason.STATE_EVICTED: "state evicted, KV still there",
+    MissReason.KV_EVICTED: "KV evicted",
+}
+
+
+def losses(results: Results, plot: PlotConfig) -> Figure:
+    """Bars over `x`, one panel for each other choice; what is reused stands at the bottom."""
+    if plot.y:
+        raise UserError("plots", f"losses draws all reasons; y {list(plot.y)} has no meaning")
+    if plot.x is None:
+        raise UserError("plots", "losses needs x, the swept key that tells the bars apart")
+    order = list(dict.fromkeys(results.summary[plot.x]))
+    reasons = [r for r in LOSS_REASONS if results.summary[f"lost_tokens_{r}"].any()]
+    panels = [
+        _panel(title, rows, plot.x, order, reasons) for title, rows in split(results, [plot.x])
+    ]
+    note = (
+        "Reused and lost tokens add up to what an infinite cache would have reused; "
+        "refused requests are left out."
+    )
+    title = f"Why tokens were not reused, over {key_label(plot.x)}"
+    return Figure(f"losses-over-{plot.x}", title, panels, "", subtitle(results), note)
+
+
+def _panel(
+    title: str, rows: pd.DataFrame, x: str, order: list[str], reasons: Sequence[MissReason]
+) -> Panel:
+    rows = rows[rows["token_hit_rate"].notna()]
+    places = [float(order.index(value)) for value in rows[x]]
+    hit = (100 * rows["token_hit_rate"]).tolist()
+    bars = [Series("reused (hit)", places, hit, 0, Style.BAR)]
+    for color, reason in enumerate(reasons, start=1):
+        share = 100 * rows[f"lost_tokens_{reason}"] / rows["num_prompt_tokens"]
+        bars.append(Series(LABELS[reason], places, share.tolist(), color, Style.BAR))
+    ticks = {float(place): str(value) for place, value in enumerate(order)}
+    return Panel(title, Axis(key_label(x), ticks=ticks), Axis("Share of prompt tokens (%)"), bars)
