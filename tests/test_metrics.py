@@ -70,8 +70,13 @@ def test_two_requests_by_hand() -> None:
         "busy_fraction": 6 / 8,
     }
     assert list(metrics)[:6] == [
-        "num_requests", "num_prompt_tokens", "num_refused", "token_hit_rate", "token_match_rate", "request_hit_rate"
-    ]  # fmt: skip
+        "num_requests",
+        "num_prompt_tokens",
+        "num_refused",
+        "token_hit_rate",
+        "token_match_rate",
+        "request_hit_rate",
+    ]
 
 
 def test_replay_records_have_rates_and_no_times() -> None:
