@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from conformance.generate import TraceShape
-from hybridsim.engines.sglang.options import EVICTION_POLICIES, options_from
+from hybridsim.engines.sglang.options import EVICTION_POLICIES, SGLangOptions, options_from
 
 Config = dict[str, Any]
 STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer_lazy")
@@ -52,9 +52,17 @@ def shape_for(config: Config, rng: np.random.Generator, num_requests: int) -> Tr
         grids=tuple(sorted({*grids, chunk if 0 < chunk < longest else options.grid_tokens})),
         num_requests=num_requests,
         max_prompt_tokens=longest,
-        max_output_tokens=int(rng.choice((20, 60, min(300, 2 * options.decode_grid_tokens + 5)))),
+        max_output_tokens=int(rng.choice((20, 60, _long_output(options)))),
         num_priorities=4 if config["eviction_policy"] == "priority" else 1,
     )
+
+
+def _long_output(options: SGLangOptions) -> int:
+    """Long enough for two decode checkpoints, and for a window to slide."""
+    long = 2 * options.decode_grid_tokens + 5
+    if options.sliding_window is not None:
+        long = max(long, options.sliding_window + 300)
+    return min(450, long)
 
 
 def with_pools(config: Config, trace: list[dict[str, Any]], rng: np.random.Generator) -> Config:

@@ -39,7 +39,7 @@ class Insertion:
     num_counted: tokens of this request that were counted as used by an earlier insertion.
     source: where in its request the offered state lies.
     window_start: tokens before it have no sliding-window KV any more.
-    num_matched: tokens that were in the tree. `state_was_there`: the offered state is not needed.
+    state_was_there: the offered state is not needed.
     num_released: tokens of the request's own KV that turned out to be copies.
     num_released_window: those of them that have sliding-window KV as well.
     """
@@ -51,7 +51,6 @@ class Insertion:
     priority: int = 0
     source: HitSource = HitSource.NONE
     window_start: int = 0
-    num_matched: int = 0
     state_was_there: bool = False
     num_released: int = 0
     num_released_window: int = 0

@@ -18,7 +18,6 @@ def insert(tree: Tree, insertion: Insertion) -> Node:
         if child is None:
             break
         node = _pass(tree, child, insertion)
-    insertion.num_matched = node.end
     is_new = node.end < insertion.end
     if is_new:
         node = _add_leaf(tree, node, insertion)
@@ -29,8 +28,7 @@ def insert(tree: Tree, insertion: Insertion) -> Node:
     for component in tree.components:
         component.refresh_after_insert(node)
     if is_new:
-        # Reckoned from what was matched, also when a window has cut the new leaf in two.
-        _count_use(tree, node, insertion.num_matched + node.num_tokens, insertion)
+        _count_use(tree, node, insertion)
     tree.update_leaf(node)
     return node
 
@@ -46,13 +44,13 @@ def _pass(tree: Tree, child: Node, insertion: Insertion) -> Node:
     insertion.release(max(start, insertion.num_shared), claimed_from)
     # Of what the tree took over, one copy of the full-attention KV is left over all the same.
     insertion.num_released += node.end - claimed_from
-    _count_use(tree, node, node.end, insertion)
+    _count_use(tree, node, insertion)
     return node
 
 
-def _count_use(tree: Tree, node: Node, end: int, insertion: Insertion) -> None:
+def _count_use(tree: Tree, node: Node, insertion: Insertion) -> None:
     """A request counts once on each node, however often it hands over."""
-    if end > insertion.num_counted:
+    if node.end > insertion.num_counted:
         node.hit_count += 1
     tree.update_leaf(node)
 

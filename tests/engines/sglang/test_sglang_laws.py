@@ -85,9 +85,11 @@ def test_losses_add_up_to_a_brute_force_ideal(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1))
 def test_without_shortage_nothing_is_lost_to_eviction(seed: int) -> None:
     options, trace = _job(seed)
-    ample = {"kv_tokens": 10**6, "state_slots": 10**4, "int8_ckpt": False}
+    ample: dict[str, Any] = {"kv_tokens": 10**6, "state_slots": 10**4, "int8_ckpt": False}
     ample["max_states_per_path"] = -1
     plain = {name: getattr(options, name) for name in options.__slots__}
+    if options.sliding_window is not None:
+        ample["swa_tokens"] = 10**6
     engine = SGLangEngine(options_from({**plain, **ample}))
     for row in trace:
         record = engine.serve(_by_token(row))
