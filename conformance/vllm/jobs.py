@@ -21,6 +21,7 @@ def random_job(rng: np.random.Generator, version: str, num_requests: int) -> tup
         num_requests=num_requests,
         max_prompt_tokens=int(rng.integers(block, config["max_model_len"] - 80)),
         max_output_tokens=int(rng.choice((8, 40, 80))),
+        num_priorities=3 if config.get("sched_policy") == "priority" else 1,
     )
     trace = random_trace(shape, rng)
     if config.get("mode") == "concurrent":

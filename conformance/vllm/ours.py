@@ -103,6 +103,7 @@ class Run:
             keys=block_keys(content, self.layout.unit, lookahead),
             unit=self.layout.unit,
             lookahead_tokens=lookahead,
+            priority=row.get("priority", 0),
         )
 
     def _step(self, next_arrival: int | None = None) -> tuple[int, list[Sequence]]:

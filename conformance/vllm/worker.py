@@ -54,8 +54,19 @@ class PoolWatch:
         self.digests.append(crc32(json.dumps([free, blocks]).encode()))
 
 
-def answer(oracle, watch, job):
+def with_priorities(oracle, request_class, trace):
+    """The driver knows no priorities; give each request the one of its line."""
+    priorities = {row["id"]: row.get("priority", 0) for row in trace}
+
+    def make(**given):
+        return request_class(**given, priority=priorities[given["request_id"]])
+
+    oracle.Request = make
+
+
+def answer(oracle, watch, request_class, job):
     watch.start(job.get("digest_every", 1))
+    with_priorities(oracle, request_class, job["trace"])
     try:
         info, requests = oracle.run(job["config"], job["trace"], watch)
     except Exception:
@@ -76,9 +87,10 @@ def main():
     os.dup2(2, 1)  # the engine's own prints must not mix with the answers
     import oracle
 
-    watch = PoolWatch(oracle)
+    watch, request_class = PoolWatch(oracle), oracle.Request
     for line in sys.stdin:
-        print(json.dumps(answer(oracle, watch, json.loads(line))), file=answers, flush=True)
+        facts = answer(oracle, watch, request_class, json.loads(line))
+        print(json.dumps(facts), file=answers, flush=True)
 
 
 if __name__ == "__main__":
