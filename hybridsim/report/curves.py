@@ -8,7 +8,7 @@ from hybridsim.config import PlotConfig, value_at
 from hybridsim.errors import UserError
 from hybridsim.report.figure import Figure, Level, Panel, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import XAxis, key_label, quantity, x_axis, y_axis
+from hybridsim.report.units import XAxis, in_unit_for, key_label, quantity, x_axis, y_axis
 
 CEILING = "ceiling_token_hit_rate"
 _UNDER_CEILING = {"token_hit_rate", "token_match_rate"}
@@ -37,6 +37,8 @@ def curve(results: Results, plot: PlotConfig) -> Figure:
 
 def title_of(columns: Sequence[str]) -> str:
     """`Token match rate and token hit rate`."""
+    if set(columns) == _UNDER_CEILING:
+        return "Match and hit rate"
     first, *others = [quantity(column).label for column in columns]
     return " and ".join([first, *(other[0].lower() + other[1:] for other in others)])
 
@@ -66,7 +68,7 @@ def split(results: Results, drawn: Sequence[str | None]) -> Iterator[tuple[str, 
         yield "", results.summary
         return
     for values, rows in results.summary.groupby(others, sort=False, dropna=False):
-        yield ", ".join(f"{k} = {v}" for k, v in zip(others, values, strict=True)), rows
+        yield ", ".join(f"{key_label(k)} {v}" for k, v in zip(others, values, strict=True)), rows
 
 
 def lines(
@@ -85,46 +87,40 @@ def lines(
 def _panel(
     title: str, rows: pd.DataFrame, plot: PlotConfig, x: XAxis, whole: pd.DataFrame
 ) -> Panel:
+    highest = float(whole[list(plot.y)].max().max())
+    units = {column: in_unit_for(column, highest) for column in plot.y}
     series: list[Series] = []
     for color, value, chosen in lines(rows, plot.line, whole):
-        for column in plot.y:
-            label = value or quantity(column).label
+        for column, unit in units.items():
             # of several metrics the last is the one in question, the others stand behind it
             style = Style.LINE if column == plot.y[-1] else Style.FAINT
-            if style == Style.FAINT:
-                label = quantity(column).label
-            series.extend(_series(label, chosen, plot, column, x, color, style))
-    factor = quantity(plot.y[0]).factor
-    levels = _ceilings(rows, factor) if _UNDER_CEILING & set(plot.y) else []
-    tops = [*whole[list(plot.y)].max() * factor, *(level.y for level in levels)]
-    y = y_axis(plot.y, [top for top in tops if top == top])
-    return Panel(title, x.axis, y, series, levels)
+            label = value if value and style == Style.LINE else unit.label
+            points = _points(chosen, plot.x or "", column, x, unit.factor)
+            series.extend(Series(label, *part, color, style) for part in points)
+    levels = _ceilings(rows) if _UNDER_CEILING & set(plot.y) else []
+    highest *= units[plot.y[-1]].factor
+    highest = max([highest, *(level.y for level in levels)])
+    return Panel(title, x.axis, y_axis(list(units.values()), highest), series, levels)
 
 
-def _series(
-    label: str,
-    rows: pd.DataFrame,
-    plot: PlotConfig,
-    column: str,
-    x: XAxis,
-    color: int,
-    style: Style,
-) -> Iterator[Series]:
-    """The points in order; those set apart on the axis are not joined to the others."""
-    known = rows[rows[column].notna() & rows[plot.x].notna()]
+def _points(
+    rows: pd.DataFrame, key: str, column: str, x: XAxis, factor: float
+) -> Iterator[tuple[list[float], list[float]]]:
+    """x and y in order; values that are set apart on the axis come as a part of their own."""
+    known = rows[rows[column].notna() & rows[key].notna()]
     for is_apart in (False, True):
         points = sorted(
-            (x.positions[value], y * quantity(column).factor)
-            for value, y in zip(known[plot.x], known[column], strict=True)
+            (x.positions[value], y * factor)
+            for value, y in zip(known[key], known[column], strict=True)
             if (value in x.apart) == is_apart
         )
         if points:
-            yield Series(label, [p[0] for p in points], [p[1] for p in points], color, style)
+            yield [point[0] for point in points], [point[1] for point in points]
 
 
-def _ceilings(rows: pd.DataFrame, factor: float) -> list[Level]:
-    values = sorted(set(rows[CEILING].dropna().round(6)))
-    return [Level(f"infinite cache: {value * factor:.2f} %", value * factor) for value in values]
+def _ceilings(rows: pd.DataFrame) -> list[Level]:
+    values = sorted(set((rows[CEILING].dropna() * 100).round(4)))
+    return [Level(f"infinite cache: {value:.2f} %", value) for value in values]
 
 
 def _check_columns(summary: pd.DataFrame, columns: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from hybridsim.errors import UserError
 from hybridsim.report.curves import lines, split, subtitle, title_of
 from hybridsim.report.figure import Axis, Figure, Panel, Scale, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import key_label, quantity
+from hybridsim.report.units import in_unit_for, key_label, quantity
 
 _MAX_POINTS = 400
 REQUEST_TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
@@ -28,16 +28,11 @@ def cdf(results: Results, plot: PlotConfig) -> Figure:
     """Share of requests at or below a time, for each value of the line key."""
     columns = plot.y or ("ttft_s",)
     _check(columns, REQUEST_TIMES, results)
-    panels = []
-    for column in columns:
-        for title, rows in split(results, [plot.line]):
-            series = [
-                _cdf_series(label or "all requests", _values(results, chosen, column), color)
-                for color, label, chosen in lines(rows, plot.line, results.summary)
-            ]
-            x = Axis(f"{quantity(column).axis_label}, log scale", Scale.LOG)
-            y = Axis("Requests at or below (%)", range=(0.0, 100.0))
-            panels.append(Panel(title, x, y, series))
+    panels = [
+        _cdf_panel(results, title, list(lines(rows, plot.line, results.summary)), column)
+        for column in columns
+        for title, rows in split(results, [plot.line])
+    ]
     title = title_of(columns)
     name = "-".join(["cdf", *columns, *(["by", plot.line] if plot.line else [])])
     legend = key_label(plot.line) if plot.line else ""
@@ -45,26 +40,60 @@ def cdf(results: Results, plot: PlotConfig) -> Figure:
     return Figure(name, title, panels, legend, subtitle(results), note)
 
 
+def _cdf_panel(
+    results: Results, title: str, chosen: Sequence[tuple[int, str, pd.DataFrame]], column: str
+) -> Panel:
+    values = [(color, label, _values(results, part, column)) for color, label, part in chosen]
+    unit = in_unit_for(column, max((v[-1] for _, _, v in values if len(v)), default=0.0))
+    series = [
+        _cdf_series(label or "all requests", each * unit.factor, color)
+        for color, label, each in values
+    ]
+    x = Axis(f"{unit.axis_label}, log scale", Scale.LOG)
+    return Panel(title, x, Axis("Requests at or below (%)", range=(0.0, 102.0)), series)
+
+
 def steps(results: Results, plot: PlotConfig) -> Figure:
-    """What the server did over time: one panel a column and a choice of the undrawn keys."""
+    """What the server did over time: a row of panels for each column."""
     columns = plot.y or STEP_COLUMNS
     _check(columns, STEP_COLUMNS, results)
-    panels = []
-    for title, rows in split(results, [plot.line]):
-        chosen = list(lines(rows, plot.line, results.summary))
-        tables = {run: results.steps(run) for _, _, part in chosen for run in part["run"]}
-        for column in columns:
-            series = [
-                _time_series(label or column, tables[run], column, color)
-                for color, label, part in chosen
-                for run in part["run"]
-            ]
-            y = Axis(_PER_SECOND.get(column) or quantity(column).axis_label)
-            panels.append(Panel(title, Axis("Time since the first arrival (s)"), y, series))
+    parts = [
+        (title, list(lines(rows, plot.line, results.summary)))
+        for title, rows in split(results, [plot.line])
+    ]
+    tables = {run: results.steps(run) for run in results.summary["run"]}
+    panels = [
+        _steps_panel(title, chosen, tables, column) for column in columns for title, chosen in parts
+    ]
     legend = key_label(plot.line) if plot.line else ""
     name = "-".join(["steps", *plot.y, *(["by", plot.line] if plot.line else [])])
     note = "Means over equal stretches of time, idle time included."
-    return Figure(name, "The server over time", panels, legend, subtitle(results), note)
+    return Figure(
+        name,
+        "The server over time",
+        panels,
+        legend,
+        subtitle(results),
+        note,
+        num_columns=len(parts) if len(parts) > 1 else None,
+    )
+
+
+def _steps_panel(
+    title: str,
+    chosen: Sequence[tuple[int, str, pd.DataFrame]],
+    tables: dict[str, pd.DataFrame],
+    column: str,
+) -> Panel:
+    series = [
+        _time_series(label or column, tables[run], column, color)
+        for color, label, part in chosen
+        for run in part["run"]
+    ]
+    label = _PER_SECOND.get(column) or quantity(column).axis_label
+    highest = max((max(one.y, default=0.0) for one in series), default=0.0)
+    y = Axis(label, range=(0.0, highest * 1.06 or 1.0))
+    return Panel(title, Axis("Time since the first arrival (s)"), y, series)
 
 
 def _values(results: Results, rows: pd.DataFrame, column: str) -> np.ndarray:

@@ -70,6 +70,7 @@ class Figure:
     """`name` is the file's stem, `legend_title` the key whose values are the colours,
     `subtitle` what all runs have in common.
 
+    `num_columns` of panels; None leaves it to their number.
     `note`: what a reader must know to believe the figure; shown below it.
     """
 
@@ -79,6 +80,7 @@ class Figure:
     legend_title: str = ""
     subtitle: str = ""
     note: str = ""
+    num_columns: int | None = None
 
 
 # Okabe and Ito's palette, told apart by people with any common colour blindness; without its

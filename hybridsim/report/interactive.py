@@ -22,7 +22,7 @@ _DASHES = ("solid", "dash", "dot")
 
 def to_plotly(figure: Figure) -> str:
     """An HTML fragment; the page must hold plotly's JavaScript once."""
-    num_columns = len(figure.panels) if len(figure.panels) <= 2 else 2
+    num_columns = min(figure.num_columns or 2, len(figure.panels))
     num_rows = ceil(len(figure.panels) / num_columns)
     canvas = make_subplots(
         rows=num_rows,

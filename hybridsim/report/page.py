@@ -39,6 +39,7 @@ def write_page(path: Path, results: Results, figures: list[Figure]) -> None:
         traces=_unique(meta["trace"] for meta in metas),
         assumptions=_unique(note for meta in metas for note in meta["assumptions"]),
         refused=_unique(note for meta in metas for note in meta["refused"]),
+        outcomes=_unique(note for meta in metas for note in meta.get("outcome", ())),
         laws=_unique(law for meta in metas for law in meta["laws_checked"]),
         config=yaml.safe_dump(results.experiment.source.data, sort_keys=False),
         versions=_unique(meta["versions"] for meta in metas),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from hybridsim.report.figure import COLORS, MARKERS, Axis, Figure, Panel, Scale, Series, Style
 
@@ -21,7 +21,7 @@ _GREY = "#5f6368"
 
 def draw_png(figure: Figure, path: Path) -> None:
     """Write `path`; the picture depends on the figure alone."""
-    num_columns = _num_columns(len(figure.panels))
+    num_columns = figure.num_columns or _num_columns(len(figure.panels))
     num_rows = ceil(len(figure.panels) / num_columns)
     width = _PANEL_INCHES[0] * num_columns + 2.2
     height = _PANEL_INCHES[1] * num_rows + 0.9
@@ -101,7 +101,8 @@ def _look(series: Series) -> dict[str, Any]:
         "zorder": 3,
     }
     if series.style == Style.STEP:
-        return look | {"linewidth": 1.6}
+        # the later ones thinner, so that lines that coincide can all be seen
+        return look | {"linewidth": max(1.2, 3.4 - 0.8 * series.color)}
     if series.style == Style.BAR:
         return look | {"linewidth": 7.0, "linestyle": "-"}  # its patch in the legend
     look |= {"marker": MARKERS[series.color % len(MARKERS)], "markersize": 5.5}
@@ -122,6 +123,8 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
         many = len(axis.ticks) > 8 or any(len(label) > 10 for label in axis.ticks.values())
         rotation: dict[str, Any] = {"rotation": 30, "ha": "right"} if many and which == "x" else {}
         target.set_ticklabels(list(axis.ticks.values()), **rotation)
+    elif axis.scale == Scale.LOG:
+        target.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if axis.range is not None:
         getattr(axes, f"set_{which}lim")(*axis.range)
     axes.tick_params(axis="x" if which == "x" else "y", labelsize=9)

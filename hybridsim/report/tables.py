@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hybridsim.config import Experiment, expand, read_source
@@ -29,10 +30,17 @@ class Results:
     @cached_property
     def metas(self) -> dict[str, dict[str, Any]]:
         """meta.json of each run, by run id."""
-        return {
-            run: orjson.loads((self.folder / "runs" / run / "meta.json").read_bytes())
-            for run in self.summary["run"]
-        }
+        return {run: self._meta(run) for run in self.summary["run"]}
+
+    def _meta(self, run: str) -> dict[str, Any]:
+        path = self.folder / "runs" / run / "meta.json"
+        try:
+            meta: dict[str, Any] = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            raise UserError(
+                str(path), "is missing or damaged; allowed: a whole folder (run it with --resume)"
+            ) from None
+        return meta
 
     @property
     def is_timed(self) -> bool:
@@ -43,7 +51,7 @@ class Results:
 
         Adds ttft_s, e2e_s, queue_s and tpot_s where the run was timed; NaN for refused requests.
         """
-        table = pq.read_table(self.folder / "runs" / run / "requests.parquet").to_pandas()
+        table = self._rows(run, "requests.parquet")
         table = table.iloc[self.metas[run]["num_warmup_requests"] :]
         if "arrival_s" not in table:
             return table
@@ -59,7 +67,16 @@ class Results:
 
     def steps(self, run: str) -> pd.DataFrame:
         """steps.parquet of a timed run."""
-        return pq.read_table(self.folder / "runs" / run / "steps.parquet").to_pandas()
+        return self._rows(run, "steps.parquet")
+
+    def _rows(self, run: str, name: str) -> pd.DataFrame:
+        path = self.folder / "runs" / run / name
+        try:
+            return pq.read_table(path).to_pandas()
+        except (OSError, pa.ArrowException):
+            raise UserError(
+                str(path), "is missing or damaged; allowed: a whole folder (run it with --resume)"
+            ) from None
 
 
 def read_results(folder: Path) -> Results:

@@ -1,6 +1,6 @@
 """How metrics and swept values become axes: labels with units, factors, scales."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2
 
@@ -40,7 +40,6 @@ _NAMES = {
     "num_prefill_tokens": "Prefill tokens",
     "num_decode_tokens": "Decode tokens",
 }
-TOKEN_RATES = {"token_hit_rate", "token_match_rate", "ceiling_token_hit_rate"}
 _KEYS = {
     "cache.memory": "memory",
     "cache.checkpoint": "checkpoint policy",
@@ -72,16 +71,22 @@ def quantity(column: str) -> Quantity:
     return Quantity(name, "")
 
 
-def y_axis(columns: Sequence[str], values: Iterable[float]) -> Axis:
-    """The axis for metrics of one unit; rates start at zero, and so do counts and bytes."""
-    quantities = [quantity(column) for column in columns]
+def in_unit_for(column: str, highest: float) -> Quantity:
+    """The quantity, in milliseconds where no value reaches half a second."""
+    found = quantity(column)
+    if found.unit == "s" and highest < 0.5:
+        return Quantity(found.label, "ms", 1e3)
+    return found
+
+
+def y_axis(quantities: Sequence[Quantity], highest: float) -> Axis:
+    """The axis for metrics of one unit, from zero to a little above the `highest` value in it."""
     first = quantities[0]
     label = first.axis_label
     if len(quantities) > 1:
-        label = "Share of prompt tokens (%)" if set(columns) <= TOKEN_RATES else first.unit
-    highest = max(values, default=1.0)
+        label = "Share of prompt tokens (%)" if first.unit == "%" else first.unit
     if first.unit == "%":
-        top = min(100.0, ceil(highest * 1.06 / 5) * 5) if highest > 5 else highest * 1.15 or 1.0
+        top = min(102.0, ceil(highest * 1.06 / 5) * 5) if highest > 5 else highest * 1.15 or 1.0
         return Axis(label, range=(0.0, top))
     return Axis(label, range=(0.0, highest * 1.06 or 1.0))
 

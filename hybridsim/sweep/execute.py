@@ -83,6 +83,7 @@ def _drive(
         build_scheduler(config),
         arrivals=config.arrivals.mode,
         rate_scale=config.arrivals.rate_scale,
+        ideal_tokens=ideal.tolist(),
         progress=on_progress,
     )
     return result.records, result.steps

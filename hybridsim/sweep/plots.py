@@ -31,24 +31,32 @@ def check_plots(experiment: Experiment, built: Iterable[Built]) -> None:
     """Raises UserError naming `plots.<number>.<key>`, the value and the allowed ones."""
     is_timed = any(run.config.mode == "timed" for run in experiment.runs)
     curve_names = metric_names(built, is_timed=is_timed)
-    allowed = {"curve": curve_names, "cdf": list(REQUEST_TIMES), "steps": list(STEP_COLUMNS)}
+    allowed = {
+        "curve": curve_names,
+        "cdf": list(REQUEST_TIMES),
+        "steps": list(STEP_COLUMNS),
+        "losses": [],
+    }
     for index, plot in enumerate(experiment.plots or ()):
         place = experiment.source.place(("plots", str(index)))
-        if plot.kind != "curve":
-            _check_times(plot, place, is_timed)
+        _check_kind(plot, place, is_timed)
         for name in plot.y:
-            if name not in allowed[plot.kind]:
-                raise UserError(
-                    f"{place}.y",
-                    f"{name!r} cannot be drawn{did_you_mean(name, allowed[plot.kind])}; "
-                    f"allowed: {', '.join(allowed[plot.kind])}",
-                )
+            names = allowed[plot.kind]
+            near = did_you_mean(name, names)
+            text = f"{name!r} cannot be drawn{near}; allowed: {', '.join(names) or 'no y'}"
+            if name not in names:
+                raise UserError(f"{place}.y", text)
 
 
-def _check_times(plot: PlotConfig, place: str, is_timed: bool) -> None:
+def _check_kind(plot: PlotConfig, place: str, is_timed: bool) -> None:
+    if plot.kind in ("curve", "losses"):
+        if plot.x is None:
+            raise UserError(place, f"a figure of kind {plot.kind} needs x; allowed: a swept key")
+        return
     if not is_timed:
         raise UserError(
-            f"{place}.kind", f"{plot.kind!r} needs times; allowed: curve, or mode: timed"
+            f"{place}.kind",
+            f"{plot.kind!r} needs times; allowed: curve, losses, or mode: timed",
         )
     if plot.x is not None:
-        raise UserError(f"{place}.x", f"{plot.x!r} has no meaning in a {plot.kind}; allowed: none")
+        raise UserError(f"{place}.x", f"{plot.x!r} has no meaning in a {plot.kind}; allowed: no x")
