@@ -52,13 +52,26 @@ def _groups(layout: Layout) -> str:
 def _shortest(layout: Layout, options: VLLMOptions) -> str:
     if not options.caching:
         return "none: prefix caching is off"
-    grid = layout.unit if layout.partial_hits else layout.block_size
-    least = grid + max(1, options.lookahead_tokens) + (grid if options.drops else 0)
+    grid, least = shortest_hit(layout, options)
     return f"{grid} tokens (prompts from {least} tokens on can hit)"
+
+
+def shortest_hit(layout: Layout, options: VLLMOptions) -> tuple[int, int]:
+    """(fewest tokens of a hit, fewest tokens of a prompt that can have one).
+
+    One token is always computed, or as many as a hash looks ahead. A drop costs one grid unit more,
+    which in 0.33.0 may be the prompt's last.
+    """
+    grid = layout.unit if layout.partial_hits else layout.block_size
+    if not options.drops:
+        return grid, grid + max(1, options.lookahead_tokens)
+    return grid, 2 * grid + int(options.version == "0.27.1")
 
 
 def _states(layout: Layout, options: VLLMOptions) -> str:
     groups, k = layout.num_mamba_groups, options.spec_k
+    if not groups:
+        return "none: no recurrent layers"
     if options.mamba_mode == "all":
         return f"one per block of context in each of {groups} groups"
     most = {"align": 2, "none": 1}[options.mamba_mode] + k + int(layout.checkpoint_grid is not None)

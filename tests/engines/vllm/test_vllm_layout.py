@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from vllm_workloads import engine
+from vllm_workloads import engine, hits, repeated
 
 from hybridsim.engines.vllm import (
     Geometry,
@@ -13,7 +13,7 @@ from hybridsim.engines.vllm import (
     geometry_of,
 )  # fmt: skip
 from hybridsim.engines.vllm.layout import group_layers
-from hybridsim.engines.vllm.show import describe
+from hybridsim.engines.vllm.show import describe, shortest_hit
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 
@@ -118,6 +118,28 @@ def test_description_answers_what_a_user_asks_before_start() -> None:
     assert lines["shortest reusable prefix"].startswith("544 tokens (prompts from 545")
     assert lines["concurrency at max_model_len"].startswith("4.79")
     assert lines["KV tokens of one request alone"].startswith(str(min(32768, (320 - 6) * 544)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"prefix_match_unit": 32},
+        {"spec_k": 3},
+        {"spec_k": 3, "hash_lookahead": 2},
+        {"spec_k": 3, "eagle_drop": True},
+        {"spec_k": 3, "eagle_drop": True, "prefix_match_unit": 56},
+        {"version": "0.27.1"},
+        {"version": "0.27.1", "spec_k": 3},
+        {"version": "0.27.1", "mamba_mode": "all"},
+    ],
+)
+def test_the_shortest_prompt_that_can_hit_hits_and_a_shorter_one_never(
+    options: dict[str, Any],
+) -> None:
+    grid, least = shortest_hit(engine(**options).layout, VLLMOptions(**options))
+    assert hits(engine(**options), repeated(least))[-1] == grid
+    assert hits(engine(**options), repeated(least - 1)) == [0, 0, 0]
 
 
 def test_a_model_without_full_attention_is_refused() -> None:
