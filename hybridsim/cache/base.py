@@ -81,8 +81,13 @@ class PrefixCache(Protocol):
         """Whether the request could run in this cache were it empty. Changes nothing."""
         ...
 
-    def acquire(self, request: Request, match: Match) -> Lease | None:
+    def acquire(
+        self, request: Request, match: Match, num_tokens: int | None = None
+    ) -> Lease | None:
         """Lock the matched prefix, copy its state, take memory for the whole prompt.
+
+        num_tokens: memory for so many tokens instead, for a request that is computed again
+        together with what it had generated.
 
         Evicts what is needed. None when that cannot be had while others run; nothing has
         changed then. `match` must come from a lookup with no change in between.

@@ -39,11 +39,13 @@ class NullCache:
         within_pages = self._within(self._pages(num_final_tokens), self._num_pages)
         return within_pages and self._within(1, self._num_slots)
 
-    def acquire(self, request: Request, match: Match) -> Lease | None:
+    def acquire(
+        self, request: Request, match: Match, num_tokens: int | None = None
+    ) -> Lease | None:
         lease = Lease(request, 0, 0)
         self._leases[lease] = 0
         if self._within(len(self._leases), self._num_slots) and self.grow(
-            lease, request.num_prompt_tokens
+            lease, num_tokens or request.num_prompt_tokens
         ):
             self._peak_slots = max(self._peak_slots, len(self._leases))
             return lease

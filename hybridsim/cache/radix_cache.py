@@ -41,6 +41,7 @@ class Holding:
 
     `node`: the deepest node of the lease's own path; its path is locked. `private_pages`: KV that
     is not in the tree. `source`: the node whose state is being copied, until the first step ends.
+    `matched`: nodes of the path behind the hit, deepest first, down to the next checkpoint.
     """
 
     key: PathKey
@@ -48,6 +49,7 @@ class Holding:
     slot: int | None
     private_pages: int
     source: Node | None
+    matched: list[Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +151,13 @@ class RadixCache:
 
     # -- acts
 
-    def acquire(self, request: Request, match: Match) -> Lease | None:
+    def acquire(
+        self, request: Request, match: Match, num_tokens: int | None = None
+    ) -> Lease | None:
         assert self._is_prepared, "the eviction policy wants a setting: call prepare first"
         found: Found = match.node
-        new_pages = (
-            self._pages(request.num_prompt_tokens) - match.num_match_tokens // self.page_tokens
-        )
+        num_tokens = num_tokens or request.num_prompt_tokens
+        new_pages = self._pages(num_tokens) - match.num_match_tokens // self.page_tokens
         admission = self._admission(found, match, new_pages)
         if admission is Admission.WAIT:
             return None
@@ -166,9 +169,10 @@ class RadixCache:
         key = found.key
         if self.cache_outputs and len(request.output.ids):
             key = PathKey(request.prompt.joined(request.output), self.page_tokens)
-        lease.handle = Holding(key, node, None, new_pages, found.hit_node)
+        matched = [step for step in node.path() if step.end > match.num_hit_tokens]
+        lease.handle = Holding(key, node, None, new_pages, found.hit_node, matched)
         self._admit(lease, admission)
-        lease.num_tokens = request.num_prompt_tokens
+        lease.num_tokens = num_tokens
         lease.num_committed_tokens = match.num_match_tokens
         lease.checkpoints = self._plan(lease)
         self.leases.add(lease)
@@ -283,7 +287,7 @@ class RadixCache:
     def _save_state(self, lease: Lease, position: int) -> None:
         """Keep a copy of the running state; at the request's very end, the state itself."""
         holding: Holding = lease.handle
-        node = self._path_node(holding.node, position)
+        node = self._path_node(holding, position)
         if node.has_state:
             self.residents.touch_state(node)
             return
@@ -308,8 +312,14 @@ class RadixCache:
             assert isinstance(item, Node)
             self.residents.drop_state(lease, item)
 
-    def _path_node(self, node: Node, position: int) -> Node:
-        """The node on the path of `node` that ends at `position`; splits an edge to have one."""
+    def _path_node(self, holding: Holding, position: int) -> Node:
+        """The node on the lease's path that ends at `position`; splits an edge to have one.
+
+        Positions only rise, so that all of a lease's calls cost O(path) together.
+        """
+        while holding.matched and holding.matched[-1].end < position:
+            holding.matched.pop()
+        node = holding.matched[-1] if holding.matched else holding.node
         while node.start >= position:
             assert node.parent is not None
             node = node.parent

@@ -158,7 +158,7 @@ class Scheduler:
             num_new_tokens = job.num_prefill_tokens - job.num_reusable_tokens(match.num_hit_tokens)
             if not self._options.chunked_prefill and chunks and num_new_tokens > budget:
                 return
-            lease = self._acquire(job, match)
+            lease = self._cache.acquire(job.request, match, job.num_prefill_tokens)
             if lease is None and self._running:
                 self._waiting.block_head()
                 return
@@ -170,22 +170,6 @@ class Scheduler:
                 self._write_admission(job, match, now_s)
             self._start(job, lease)
             budget -= self._add_chunks(job, budget, chunks)
-
-    def _acquire(self, job: Job, match: Match) -> Lease | None:
-        """Memory for all that the job has to compute, also what it generated before a preemption.
-
-        Those are no part of the request's prompt, so they are asked for by growing. Where only
-        that fails, what the acquire evicted is lost; the job is blocked until something is freed,
-        so that it does not go on evicting.
-        """
-        lease = self._cache.acquire(job.request, match)
-        if lease is None or not job.num_generated:
-            return lease
-        if self._cache.grow(lease, job.num_prefill_tokens):
-            return lease
-        account(job.record, lease)
-        self._cache.release(lease, finished=False)
-        return None
 
     def _write_admission(self, job: Job, match: Match, now_s: float) -> None:
         record = admitted(job.request, match, job.ideal_tokens)

@@ -30,8 +30,10 @@ class LoggedCache:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
-    def acquire(self, request: Request, match: Match) -> Lease | None:
-        lease = self._cache.acquire(request, match)
+    def acquire(
+        self, request: Request, match: Match, num_tokens: int | None = None
+    ) -> Lease | None:
+        lease = self._cache.acquire(request, match, num_tokens)
         if lease is not None:
             self.log.append(("acquire", request.request_id, match.num_hit_tokens))
             self.log.append((lease.checkpoints, lease.num_evicted_tokens, lease.num_evicted_states))
