@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-_RUN_HELP = """Run an experiment and leave a folder with tables, figures and a report.
+_RUN_HELP = """Run an experiment: tables, figures and a report.
 
 Example: hybridsim run experiments/quickstart.yaml --set trace.first=500 --jobs 2
 """
-_REPORT_HELP = """Draw the figures and the report of a result folder anew, without running anything.
+_REPORT_HELP = """Draw a result folder's figures and report anew.
+
+Reads its tables; runs nothing.
 
 Example: hybridsim report results/quickstart
 """

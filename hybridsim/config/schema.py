@@ -133,6 +133,11 @@ class CacheConfig(_Strict):
         "an eviction policy's name, or a mapping with name and options",
         "what goes first when memory is short",
     )
+    thinning: NameOrMapping | None = _key(
+        None,
+        "a thinning rule's name, or a mapping with name and options",
+        "which states of a path are dropped when another one is saved there",
+    )
 
     @model_validator(mode="after")
     def _one_capacity(self) -> "CacheConfig":
@@ -193,7 +198,7 @@ class ArrivalsConfig(_Strict):
         "`serial`: one at a time",
     )
     rate_scale: StrictFloat = _key(
-        1.0, "a number > 0", "arrivals per second, times this; `recorded` only", gt=0.0
+        1.0, "a number > 0", "2 sends twice as fast: times and delays are halved", gt=0.0
     )
 
 
