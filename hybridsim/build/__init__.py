@@ -7,6 +7,7 @@ from functools import partial
 
 from hybridsim.build.base import Built, Capacity, Engine, NoOptions, cache_keys, serve_all
 from hybridsim.build.block_lru import build_block_lru
+from hybridsim.build.marconi import MarconiOptions, build_marconi
 from hybridsim.build.research import ResearchOptions, build_research
 from hybridsim.build.sglang import RawOptions, build_sglang
 from hybridsim.build.vllm import build_vllm
@@ -31,6 +32,7 @@ _VLLM_KEYS = frozenset({"memory", "num_blocks"})
 ENGINES: Mapping[str, Engine] = {
     "research": Engine(ResearchOptions, cache_keys("num_blocks"), build_research),
     "block_lru": Engine(NoOptions, frozenset({"num_blocks", "memory"}), build_block_lru),
+    "marconi": Engine(MarconiOptions, frozenset({"memory", "layout"}), build_marconi),
     "sglang-0.5.23": Engine(RawOptions, _SGLANG_KEYS, build_sglang),
     "vllm-0.33.0": Engine(RawOptions, _VLLM_KEYS, partial(build_vllm, "0.33.0")),
     "vllm-0.27.1": Engine(RawOptions, _VLLM_KEYS, partial(build_vllm, "0.27.1")),

@@ -49,6 +49,7 @@ class Built:
     `cache` is what timed mode drives; None where the engine has no timed mode.
     `usage` gives further summary columns after a run, such as peaks in bytes; `outcome` sentences
     about what happened that no number tells, such as the death of the modelled engine.
+    `prepare(requests, seed)` comes before the first request, for policies that want to know them.
     `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
     """
 
@@ -61,6 +62,7 @@ class Built:
     caps_last_token: bool
     notes: tuple[str, ...] = ()
     outcome: Callable[[], list[str]] = list
+    prepare: Callable[[Sequence[Request], int], None] = lambda requests, seed: None
 
 
 class NoOptions(BaseModel):

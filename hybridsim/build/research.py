@@ -1,5 +1,6 @@
 """The research cache and its memory, from values of a config."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -11,8 +12,10 @@ from hybridsim.config import UNLIMITED, CacheConfig
 from hybridsim.config.schema import StrictBool
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec
-from hybridsim.policies import make_checkpoint, make_eviction
+from hybridsim.policies import make_checkpoint, make_eviction, make_thinning
+from hybridsim.request import Request
 from hybridsim.sim.replay import replay
+from hybridsim.sim.setting import setting_for
 
 
 class ResearchOptions(BaseModel):
@@ -27,6 +30,7 @@ def build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOption
     page_bytes = model.kv_bytes_per_token * cache.page_size
     checkpoint = make_checkpoint(_policy(cache.checkpoint))
     eviction = make_eviction(_policy(cache.eviction))
+    thinning = make_thinning(_policy(cache.thinning)) if cache.thinning else None
     memory, capacity = _research_memory(cache, model, page_bytes)
     radix = RadixCache(
         memory,
@@ -35,7 +39,11 @@ def build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOption
         eviction,
         compute_last_token=options.compute_last_token,
         cache_outputs=options.cache_outputs,
+        thinning=thinning,
     )
+
+    def prepare(requests: Sequence[Request], seed: int) -> None:
+        radix.prepare(setting_for(requests, model, seed, shared=cache.layout == "shared"))
 
     def peaks() -> dict[str, float]:
         usage = radix.usage()
@@ -52,6 +60,7 @@ def build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOption
         model,
         options.cache_outputs,
         options.compute_last_token,
+        prepare=prepare,
     )
 
 

@@ -33,6 +33,7 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     config = run.config
     built = check_run(config)
     trace = load_trace(config)
+    built.prepare(trace.requests, config.seed)
     ideal = ideals(config, built)
     records, steps = _drive(config, built, trace, ideal, _Batched(on_progress))
     _check_records(records)
