@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.attention.tile import attend_tile
 from hybridsim.kernels.launch import num_multiprocessors
@@ -56,35 +57,6 @@ def _split_kernel(
     tl.store(norm_ptr + part, norm, mask=row < group)
 
 
-@triton.jit(do_not_specialize=["split_tokens", "num_splits"])
-def _combine_kernel(
-    acc_ptr, peak_ptr, norm_ptr, lengths_ptr, out_ptr, split_tokens, num_splits,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Program (request and head): the weighted mean of the parts that its context has."""
-    which = tl.program_id(0)
-    count = tl.cdiv(tl.load(lengths_ptr + which // HEADS), split_tokens)
-    channels = tl.arange(0, D)
-    total = tl.zeros([D], dtype=tl.float32)
-    norm = 0.0
-    peak = float("-inf")
-    for at in range(0, count, BLOCK):
-        split = at + tl.arange(0, BLOCK)
-        part = which * num_splits + split
-        peaks = tl.load(peak_ptr + part, mask=split < count, other=float("-inf"))
-        norms = tl.load(norm_ptr + part, mask=split < count, other=0.0)
-        parts_ptr = acc_ptr + part.to(tl.int64)[:, None] * D + channels[None, :]
-        parts = tl.load(parts_ptr, mask=(split < count)[:, None], other=0.0)
-        new_peak = tl.maximum(peak, tl.max(peaks, axis=0))
-        shrink = tl.exp2(peak - new_peak)
-        weights = tl.exp2(peaks - new_peak)
-        total = total * shrink + tl.sum(parts * weights[:, None], axis=0)
-        norm = norm * shrink + tl.sum(norms * weights, axis=0)
-        peak = new_peak
-    out = total / norm
-    tl.store(out_ptr + which.to(tl.int64) * D + channels, out.to(out_ptr.dtype.element_ty))
-
-
 def decode(
     q: torch.Tensor,
     cache: PagedKV,
@@ -113,8 +85,7 @@ def decode(
     tokens = split_tokens or split_of(pairs, max_tokens, q.device)
     splits = triton.cdiv(max_tokens, tokens)
     count = num_requests * num_heads * splits
-    parts = torch.empty(count * (cache.value_size + 2), device=q.device)
-    acc, peak, norm = parts.split([count * cache.value_size, count, count])
+    acc, peak, norm = empty_parts(count, cache.value_size, q.device)
     rows = max(16, triton.next_power_of_2(num_heads // cache.num_heads))
     _split_kernel[(splits, cache.num_heads, num_requests)](
         q, cache.keys, cache.keys if cache.values is None else cache.values, page_table, lengths,
@@ -124,21 +95,18 @@ def decode(
         PAGE=cache.page_size, M=rows, N=key_block, SHARED=cache.values is None,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
-    _combine_kernel[(num_requests * num_heads,)](
-        acc, peak, norm, lengths, out, tokens, splits, HEADS=num_heads, D=cache.value_size,
-        BLOCK=min(16, triton.next_power_of_2(splits)),
-    )  # fmt: skip
+    combine(acc, peak, norm, out, splits, lengths, tokens)
     return out
 
 
 def split_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
     """Context tokens of one program, for `num_pairs` requests x KV heads of up to `max_tokens`.
 
-    A power of two, small enough for eight programs a multiprocessor if all contexts were full,
-    and for at most 64 parts to combine; at least 256.
+    Small pieces balance contexts of different lengths; 256 only where 512 would leave
+    multiprocessors idle.
     """
-    wanted = num_pairs * max_tokens // (8 * num_multiprocessors(device))
-    return triton.next_power_of_2(max(256, wanted, triton.cdiv(max_tokens, 64)))
+    enough = 4 * num_multiprocessors(device)
+    return 512 if num_pairs * triton.cdiv(max_tokens, 512) >= enough else 256
 
 
 def tile_of(cache: PagedKV) -> tuple[int, int, int]:

@@ -7,21 +7,27 @@ import torch
 import triton
 import triton.language as tl
 
+from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.attention.tile import attend_tile
-from hybridsim.kernels.launch import require
+from hybridsim.kernels.launch import num_multiprocessors, require
 from hybridsim.kernels.plan import PackedPlan
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["table_stride", "num_splits"])
 def _prefill_kernel(
     q_ptr, k_ptr, v_ptr, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
-    blocks_ptr, sequences_ptr, out_ptr, q_stride, k_stride, v_stride, table_stride, log2_scale,
+    blocks_ptr, sequences_ptr, out_ptr, acc_ptr, peak_ptr, norm_ptr,
+    q_stride, k_stride, v_stride, table_stride, num_splits, log2_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Program (head, query block). Blocks run from the last, the longest of a sequence, on."""
-    head = tl.program_id(0)
+    """Program (head, query block, split of the prefix).
+
+    Blocks run from the last, the longest of a sequence, on. The last split also takes the new
+    tokens. With several splits, parts go to acc_ptr, peak_ptr and norm_ptr instead of out_ptr.
+    """
+    head, split = tl.program_id(0), tl.program_id(2)
     block = tl.num_programs(1) - 1 - tl.program_id(1)
     kv_head = head // (HEADS // KV_HEADS)
     first = tl.load(blocks_ptr + block * 3)
@@ -42,7 +48,10 @@ def _prefill_kernel(
     acc = tl.zeros([M, D], dtype=tl.float32)
     peak = tl.full([M], float("-inf"), dtype=tl.float32)
     norm = tl.zeros([M], dtype=tl.float32)
-    for at in range(0, num_prefix, N):
+    tiles = tl.cdiv(num_prefix, N)
+    prefix_begin = split * tiles // num_splits * N
+    prefix_end = tl.minimum((split + 1) * tiles // num_splits * N, num_prefix)
+    for at in range(prefix_begin, prefix_end, N):
         position = at + col
         in_tile = position < num_prefix
         page = tl.load(
@@ -56,25 +65,36 @@ def _prefill_kernel(
         )  # fmt: skip
     # New tokens before this block are seen by all its rows; those of the block causally.
     num_before = first - start
-    for at in range(0, num_before // N * N, N):
+    whole = num_before // N * N
+    new_end = num_before + length
+    if split < num_splits - 1:
+        whole = 0
+        new_end = 0
+    for at in range(0, whole, N):
         token = (start + at + col).to(tl.int64)
         acc, peak, norm = attend_tile(
             acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
             v_ptr + token * v_stride + kv_head * D, in_block, token >= 0, log2_scale,
             D, R, SHARED, False,
         )  # fmt: skip
-    for at in range(num_before // N * N, num_before + length, N):
+    for at in range(whole, new_end, N):
         position = at + col
         token = (start + position).to(tl.int64)
         is_seen = position[None, :] <= (num_before + row)[:, None]
         acc, peak, norm = attend_tile(
             acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
-            v_ptr + token * v_stride + kv_head * D, is_seen, position < num_before + length,
+            v_ptr + token * v_stride + kv_head * D, is_seen, position < new_end,
             log2_scale, D, R, SHARED, True,
         )  # fmt: skip
-    out = acc / norm[:, None]
-    out_rows = ((first + row).to(tl.int64) * HEADS + head)[:, None] * D + channels[None, :]
-    tl.store(out_ptr + out_rows, out.to(out_ptr.dtype.element_ty), mask=in_block)
+    cell = (first + row).to(tl.int64) * HEADS + head
+    if acc_ptr is None:
+        out_rows = out_ptr + cell[:, None] * D + channels[None, :]
+        tl.store(out_rows, (acc / norm[:, None]).to(out_ptr.dtype.element_ty), mask=in_block)
+    else:
+        part = cell * num_splits + split
+        tl.store(acc_ptr + part[:, None] * D + channels[None, :], acc, mask=in_block)
+        tl.store(peak_ptr + part, peak, mask=row < length)
+        tl.store(norm_ptr + part, norm, mask=row < length)
 
 
 def prefill(
@@ -87,6 +107,7 @@ def prefill(
     plan: PackedPlan,
     scale: float,
     out: torch.Tensor | None = None,
+    max_prefix: int | None = None,
 ) -> torch.Tensor:
     """Outputs `[T, H, Dv]` of packed sequences of new tokens, each after a prefix in the pages.
 
@@ -94,6 +115,8 @@ def prefill(
     free; for MLA v is k's first Dv channels (a view) and is not read. page_table int32
     `[N, max_pages]`; num_prefix int32 `[N]`, tokens of each sequence already in the pages. plan:
     one task a sequence, no checkpoints; its chunk size is the query block, see `query_block`.
+    max_prefix: a bound on num_prefix known on the host, by which the number of splits is chosen;
+    None takes the table's width.
     """
     cache.check(q)
     require(plan.num_tokens == q.shape[0], f"plan has {plan.num_tokens} tokens, q {q.shape[0]}")
@@ -103,15 +126,32 @@ def prefill(
         return out
     size = cache.keys.shape[3]
     key_block, num_warps, num_stages = tile_of(cache, plan.chunk_size)
-    _prefill_kernel[(q.shape[1], plan.num_chunks)](
+    if max_prefix is None:
+        max_prefix = page_table.shape[1] * cache.page_size
+    splits = splits_of(q.shape[1] * plan.num_chunks, max_prefix, q.device)
+    acc = peak = norm = None
+    if splits > 1:
+        count = q.shape[0] * q.shape[1] * splits
+        acc, peak, norm = empty_parts(count, cache.value_size, q.device)
+    _prefill_kernel[(q.shape[1], plan.num_chunks, splits)](
         q, k, v, cache.keys, cache.keys if cache.values is None else cache.values, page_table,
-        num_prefix, plan.chunks, plan.sequences, out,
-        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), scale * math.log2(math.e),
-        HEADS=q.shape[1], KV_HEADS=cache.num_heads, D=cache.value_size,
-        R=size - cache.value_size, PAGE=cache.page_size, M=plan.chunk_size, N=key_block,
-        SHARED=cache.values is None, num_warps=num_warps, num_stages=num_stages,
+        num_prefix, plan.chunks, plan.sequences, out, acc, peak, norm,
+        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), splits,
+        scale * math.log2(math.e), HEADS=q.shape[1], KV_HEADS=cache.num_heads,
+        D=cache.value_size, R=size - cache.value_size, PAGE=cache.page_size, M=plan.chunk_size,
+        N=key_block, SHARED=cache.values is None, num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip
+    if acc is not None and peak is not None and norm is not None:
+        combine(acc, peak, norm, out, splits)
     return out
+
+
+def splits_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
+    """Parts to split a prefix into: as many as idle multiprocessors allow, of 256 tokens or more.
+
+    Without this a short prompt after a long prefix would leave nearly the whole GPU idle.
+    """
+    return max(1, min(num_multiprocessors(device) // num_programs, max_prefix // 256))
 
 
 def query_block(cache: PagedKV) -> int:

@@ -107,7 +107,9 @@ def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -
         table = permutation(max(1, prefix // 16), seed + 7).view(1, -1)
         num_prefix = torch.tensor([prefix], device="cuda", dtype=torch.int32)
         plan = make_plan([SequenceTask(tokens)], attention.query_block(cache), "cuda")
-        return lambda: attention.prefill(q, k, v, cache, table, num_prefix, plan, size**-0.5)
+        return lambda: attention.prefill(
+            q, k, v, cache, table, num_prefix, plan, size**-0.5, max_prefix=prefix
+        )
 
     return make
 
@@ -127,9 +129,9 @@ def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, backend: str) -> to
 def prefill_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
     """Prefill attention; without a prefix beside torch's kernels, which know no pages."""
     for geometry, (heads, kv_heads, value_size, rotary) in GEOMETRIES.items():
-        points = (
-            [(2048, 0), (8192, 0)] if quick else [(1024, 0), (4096, 0), (16384, 0), (1024, 16384)]
-        )
+        points = [(2048, 0), (8192, 0)]
+        if not quick:
+            points = [(1024, 0), (4096, 0), (16384, 0), (1024, 16384), (64, 32768)]
         for tokens, prefix in points:
             size = value_size + rotary
             pairs = tokens * prefix + tokens * (tokens + 1) // 2

@@ -8,8 +8,7 @@ import triton.language as tl
 from hybridsim.kernels.launch import require
 from hybridsim.kernels.plan import PackedPlan
 
-
-PREFILL_TILE = 4096  # tokens x channels of a program
+PREFILL_TILE = (16, 128)  # tokens and channels of a program
 
 
 @triton.jit
@@ -18,11 +17,14 @@ def _prefill_kernel(
     x_stride, slot_stride,
     D: tl.constexpr, W: tl.constexpr, C: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Program (channel block, chunk): outputs only, so that nothing read is written."""
+    """Program (channel block, chunk, part): outputs only, so that nothing read is written.
+
+    A part is `C` tokens of a chunk.
+    """
     channels = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
     in_width = channels < D
     chunk = tl.program_id(1)
-    position = tl.arange(0, C)
+    position = tl.program_id(2) * C + tl.arange(0, C)
     inside = (position < tl.load(chunks_ptr + chunk * 3 + 1))[:, None] & in_width[None, :]
     start = tl.load(chunks_ptr + chunk * 3)
     token = start + position
@@ -40,7 +42,7 @@ def _prefill_kernel(
             x_ptr + source.to(tl.int64)[:, None] * x_stride + channels[None, :],
             mask=is_new, other=0.0,
         ).to(tl.float32)  # fmt: skip
-        if read_slot >= 0 and start - first < W - 1:
+        if read_slot >= 0 and start + tl.program_id(2) * C - first < W - 1:
             is_old = (source < first)[:, None] & inside
             row = (source - first + (W - 1))[:, None] * D + channels[None, :]
             old = tl.load(state_ptr + read_slot * slot_stride + row, mask=is_old, other=0.0)
@@ -139,11 +141,13 @@ def prefill(
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if plan.num_sequences == 0:
         return out
-    block = min(PREFILL_TILE // plan.chunk_size, triton.next_power_of_2(num_channels))
     if plan.num_chunks:
-        _prefill_kernel[(triton.cdiv(num_channels, block), plan.num_chunks)](
+        tokens, width_block = min(PREFILL_TILE[0], plan.chunk_size), PREFILL_TILE[1]
+        block = min(width_block, triton.next_power_of_2(num_channels))
+        parts = triton.cdiv(plan.chunk_size, tokens)
+        _prefill_kernel[(triton.cdiv(num_channels, block), plan.num_chunks, parts)](
             x, weight, bias, states, plan.chunks, plan.sequences, out, x.stride(0),
-            states.stride(0), D=num_channels, W=width, C=plan.chunk_size, BLOCK_D=block, num_warps=4,
+            states.stride(0), D=num_channels, W=width, C=tokens, BLOCK_D=block, num_warps=4,
         )  # fmt: skip
     block = min(1024, triton.next_power_of_2(num_channels))
     _save_kernel[(triton.cdiv(num_channels, block), plan.num_sequences)](

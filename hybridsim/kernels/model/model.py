@@ -237,7 +237,7 @@ class HybridModel:
         if cut:
             attention.prefill(
                 q[:cut], k[:cut], v[:cut], cache, batch.table, batch.prefix, batch.query_plan,
-                scale, out=out[:cut],
+                scale, out=out[:cut], max_prefix=max(prefix for _, prefix in batch.shape.chunks),
             )  # fmt: skip
         if len(out) > cut:
             attention.decode(

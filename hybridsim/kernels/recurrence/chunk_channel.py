@@ -1,8 +1,9 @@
 """Chunk form, part one, decay per key channel (KDA).
 
 exp(G_i - G_j) no longer leaves the product k_i k_j^T, and splitting it into exp(G_i) exp(-G_j)
-overflows. Rows are taken in blocks of 16: against earlier blocks the split is made at the block's
-own start, where both factors are at most 1; inside the block every pair is decayed by itself.
+overflows. Pairs are sorted by the smallest block of 2, 4, 8 ... tokens that holds both: i then lies
+in its upper half and j in its lower, and with m the last token of the lower half both factors of
+exp(G_i - G_m) exp(G_m - G_j) are at most 1. So every size of block is one safe matrix product.
 """
 # mypy: disallow-untyped-defs=False
 
@@ -16,8 +17,7 @@ from hybridsim.kernels.recurrence.chunk_local import local_block
 from hybridsim.kernels.recurrence.parts import LocalParts
 from hybridsim.kernels.recurrence.triangular import invert_unit_lower
 
-
-PAIRS_WARPS = 4
+PAIRS_WARPS, PAIRS_CHANNELS = 8, 64
 
 
 @triton.jit
@@ -50,58 +50,54 @@ def _scale_kernel(
 def _pairs_kernel(
     q_ptr, k_ptr, total_ptr, strength_ptr, chunks_ptr, scores_ptr, overlap_ptr,
     q_stride, k_stride, scale,
-    H: tl.constexpr, H_PER_KEY: tl.constexpr, K: tl.constexpr, C: tl.constexpr, B: tl.constexpr,
-    PRECISION: tl.constexpr,
+    H: tl.constexpr, H_PER_KEY: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (row block, chunk, head): rows of q k^T and of b k k^T, decayed pair by pair."""
-    block, chunk, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Program (chunk, head): q k^T and b k k^T, every pair with its own decay."""
+    chunk, head = tl.program_id(0), tl.program_id(1)
     first = tl.load(chunks_ptr + chunk * 3).to(tl.int64)
     length = tl.load(chunks_ptr + chunk * 3 + 1)
-    if block * B >= length:
-        return
-    channels = tl.arange(0, K)
-    key_tile = head // H_PER_KEY * K + channels[None, :]
-    row = block * B + tl.arange(0, B)
-    in_row = (row < length)[:, None]
-    row_token = (first + row)[:, None]
-    q = tl.load(q_ptr + row_token * q_stride + key_tile, mask=in_row, other=0.0).to(tl.float32)
-    k = tl.load(k_ptr + row_token * k_stride + key_tile, mask=in_row, other=0.0).to(tl.float32)
-    row_total = tl.load(
-        total_ptr + (row_token * H + head) * K + channels[None, :], mask=in_row, other=0.0
-    )
-    scores = tl.zeros([B, C], dtype=tl.float32)
-    overlap = tl.zeros([B, C], dtype=tl.float32)
-    col = tl.arange(0, C)
-    if block > 0:
-        before = (first + block * B - 1) * H + head
-        start_total = tl.load(total_ptr + before * K + channels)[None, :]
-        decayed = tl.exp(row_total - start_total)
-        is_earlier = (col < block * B)[:, None]
-        col_token = (first + col)[:, None]
-        col_k = tl.load(k_ptr + col_token * k_stride + key_tile, mask=is_earlier, other=0.0)
-        col_total = tl.load(
-            total_ptr + (col_token * H + head) * K + channels[None, :], mask=is_earlier, other=0.0
-        )
-        # Positive only where masked: the decay summed up to an earlier token is the larger one.
-        rest = tl.exp(tl.where(is_earlier, start_total - col_total, 0.0))
-        col_k = tl.trans((col_k.to(tl.float32) * rest).to(k_ptr.dtype.element_ty))
-        scores = tl.dot((q * decayed).to(col_k.dtype), col_k, input_precision=PRECISION)
-        overlap = tl.dot((k * decayed).to(col_k.dtype), col_k, input_precision=PRECISION)
-    for step in range(min(B, length - block * B)):
-        one = first + block * B + step
-        one_k = tl.load(k_ptr + one * k_stride + head // H_PER_KEY * K + channels).to(tl.float32)
-        one_total = tl.load(total_ptr + (one * H + head) * K + channels)
-        is_later = (row >= block * B + step)[:, None]
-        pair = one_k[None, :] * tl.exp(tl.where(is_later, row_total - one_total[None, :], 0.0))
-        pair = tl.where(is_later, pair, 0.0)
-        here = (col == block * B + step)[None, :]
-        scores = tl.where(here, tl.sum(q * pair, axis=1)[:, None], scores)
-        overlap = tl.where(here, tl.sum(k * pair, axis=1)[:, None], overlap)
-    strength = tl.load(strength_ptr + row_token * H + head, mask=in_row, other=0.0).to(tl.float32)
-    overlap = tl.where(row[:, None] > col[None, :], overlap * strength, 0.0)
-    tile = (row_token * H + head) * C + col[None, :]
-    tl.store(scores_ptr + tile, (scores * scale).to(scores_ptr.dtype.element_ty), mask=in_row)
-    tl.store(overlap_ptr + tile, overlap, mask=in_row)
+    position = tl.arange(0, C)
+    inside = (position < length)[:, None]
+    # Only the bases are 64 bits wide: wide offsets would take the registers of the tiles.
+    key_head = head // H_PER_KEY * K
+    q_base = q_ptr + first * q_stride + key_head
+    k_base = k_ptr + first * k_stride + key_head
+    total_base = total_ptr + (first * H + head) * K
+    row = position[:, None]
+    col = position[None, :]
+    scores = tl.zeros([C, C], dtype=tl.float32)
+    overlap = tl.zeros([C, C], dtype=tl.float32)
+    for channel in range(0, K, BLOCK_K):
+        channels = channel + tl.arange(0, BLOCK_K)[None, :]
+        q = tl.load(q_base + row * q_stride + channels, mask=inside, other=0.0)
+        k = tl.load(k_base + row * k_stride + channels, mask=inside, other=0.0)
+        total = tl.load(total_base + row * (H * K) + channels, mask=inside, other=0.0)
+        same = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1)
+        scores += tl.where(row == col, same[:, None], 0.0)
+        # Not unrolled: the registers of all sizes at once would spill.
+        size = 1
+        while size < C:
+            # The last token of the lower half of each block of 2 * size.
+            middle = (position // (2 * size) * (2 * size) + size - 1)[:, None]
+            middle_rows = total_base + middle * (H * K) + channels
+            at_middle = tl.load(middle_rows, mask=middle < length, other=0.0)
+            decay = tl.exp(-tl.abs(total - at_middle))
+            q_part = (q * decay).to(q_ptr.dtype.element_ty)
+            k_part = (k * decay).to(k_ptr.dtype.element_ty)
+            k_turned = tl.trans(k_part)
+            in_block = (row // (2 * size)) == (col // (2 * size))
+            is_pair = in_block & ((row & size) != 0) & ((col & size) == 0)
+            pairs = tl.dot(q_part, k_turned, input_precision=PRECISION)
+            scores += tl.where(is_pair, pairs, 0.0)
+            pairs = tl.dot(k_part, k_turned, input_precision=PRECISION)
+            overlap += tl.where(is_pair, pairs, 0.0)
+            size *= 2
+    per_head = (first + position)[:, None] * H + head
+    strength = tl.load(strength_ptr + per_head, mask=inside, other=0.0).to(tl.float32)
+    out = (scores * scale).to(scores_ptr.dtype.element_ty)
+    tl.store(scores_ptr + per_head * C + col, out, mask=inside)
+    tl.store(overlap_ptr + per_head * C + col, overlap * strength, mask=inside)
 
 
 @triton.jit
@@ -162,10 +158,9 @@ def chunk_channel(
     _scale_kernel[(plan.num_chunks, num_heads)](
         q, k, log_decay, plan.chunks, total, queries, keys, q.stride(0), k.stride(0), **sizes
     )
-    row_block = min(16, chunk_size)
-    _pairs_kernel[(chunk_size // row_block, plan.num_chunks, num_heads)](
+    _pairs_kernel[(plan.num_chunks, num_heads)](
         q, k, total, strength, plan.chunks, scores, overlap, q.stride(0), k.stride(0), scale,
-        **sizes, B=row_block, PRECISION=precision, num_warps=PAIRS_WARPS,
+        **sizes, BLOCK_K=min(key_size, PAIRS_CHANNELS), PRECISION=precision, num_warps=PAIRS_WARPS,
     )  # fmt: skip
     _solve_kernel[(plan.num_chunks, num_heads)](
         k, v, total, strength, overlap, plan.chunks, reads, writes, k.stride(0), v.stride(0),

@@ -1,0 +1,211 @@
+"""Step times from a measured profile: the parts of a step looked up and added.
+
+A profile is a JSON file written by `python -m hybridsim.kernels.calibrate` on the GPU in question.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+from pathlib import Path
+from typing import Any
+
+from hybridsim.cost.base import PrefillChunk
+from hybridsim.cost.tables import Table, read_table
+from hybridsim.errors import UserError
+
+FORMAT = "hybridsim-profile-1"
+PARTS = (
+    "dense", "head", "recurrent_prefill", "recurrent_decode", "full_prefill", "full_decode", "copy",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the parts leave out, fitted on whole steps: step = overhead_s + scale * sum of parts.
+
+    error: root mean square of the relative error that stays, on the steps of the fit.
+    """
+
+    overhead_s: float = 0.0
+    scale: float = 1.0
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A profile read and checked. `machine`: names and versions of what it was measured on.
+
+    state_bytes: one request's states and convolution states, all layers. programs: how many
+    programs of attention prefill the GPU runs at once, and how many a query block of a chunk is.
+    """
+
+    model: str
+    tp: int
+    machine: Mapping[str, str]
+    tables: Mapping[str, Table]
+    state_bytes: float
+    multiprocessors: int
+    heads: int
+    query_block: int
+    fit: Fit
+
+
+def read_profile(path: Path) -> Profile:
+    """UserError where the file is missing, is no profile, or lacks parts."""
+    place = path.name
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+    except OSError as error:
+        raise UserError(str(path), f"cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{place}:{error.lineno}", f"is not JSON: {error.msg}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise UserError(place, f"is not a cost profile; allowed: a file of format {FORMAT}")
+    return parse_profile(data, place)
+
+
+def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
+    """A profile from its JSON object."""
+    operators = data.get("operators", {})
+    lacking = [part for part in PARTS if part not in operators]
+    if lacking:
+        raise UserError(f"{place}.operators", f"lacks {', '.join(lacking)}")
+    needed = ("model", "tp", "machine", "state_bytes", "attention")
+    for key in needed:
+        if key not in data:
+            raise UserError(f"{place}.{key}", "is missing")
+    tables = {part: read_table(part, operators[part], f"{place}.operators") for part in PARTS}
+    attention = data["attention"]
+    return Profile(
+        data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]),
+        int(attention["multiprocessors"]), int(attention["heads"]), int(attention["query_block"]),
+        Fit(**data.get("fit", {})),
+    )  # fmt: skip
+
+
+@dataclass
+class MeasuredCost:
+    """A CostModel that looks times up in a profile of one rank of one model on one GPU.
+
+    `extrapolated` counts, per part, the lookups outside the measured grid.
+    """
+
+    profile: Profile
+    extrapolated: Counter[str] = field(default_factory=Counter)
+
+    def step_s(
+        self,
+        chunks: Sequence[PrefillChunk],
+        num_decodes: int,
+        decode_context_tokens: int,
+        copied_bytes: int = 0,
+    ) -> float:
+        """See CostModel. A step with nothing to do takes no time."""
+        parts = self.parts_s(chunks, num_decodes, decode_context_tokens, copied_bytes)
+        if not parts:
+            return 0.0
+        return self.profile.fit.overhead_s + self.profile.fit.scale * sum(parts.values())
+
+    def error_s(
+        self,
+        chunks: Sequence[PrefillChunk],
+        num_decodes: int,
+        decode_context_tokens: int,
+        copied_bytes: int = 0,
+    ) -> float:
+        """Standard error of step_s: spreads of the parts and the fit's own error, independent."""
+        parts = self.parts_s(chunks, num_decodes, decode_context_tokens, copied_bytes)
+        tables = self.profile.tables
+        squares = sum((seconds * tables[part].spread) ** 2 for part, seconds in parts.items())
+        return sqrt(squares + (self.profile.fit.error * sum(parts.values())) ** 2)
+
+    def parts_s(
+        self,
+        chunks: Sequence[PrefillChunk],
+        num_decodes: int,
+        decode_context_tokens: int,
+        copied_bytes: int = 0,
+    ) -> dict[str, float]:
+        """Seconds of one step by part, before the fit's correction."""
+        chunks = [chunk for chunk in chunks if chunk.num_new_tokens > 0]
+        tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
+        parts: dict[str, float] = {}
+        if tokens:
+            parts["dense"] = self._at("dense", tokens)
+            parts["head"] = self._at("head", len(chunks) + num_decodes)
+        if chunks:
+            parts["recurrent_prefill"] = self._recurrent_prefill(chunks)
+            parts["full_prefill"] = self._full_prefill(chunks)
+        if num_decodes:
+            context = decode_context_tokens / num_decodes
+            self._note("full_decode", num_decodes, context)
+            parts["recurrent_decode"] = self._at("recurrent_decode", num_decodes)
+            row = self.profile.tables["full_decode"].row(num_decodes)
+            parts["full_decode"] = row.at(context)
+        if copied_bytes:
+            parts["copy"] = self._at("copy", copied_bytes / self.profile.state_bytes)
+        return parts
+
+    def decode_steps_s(self, num_steps: int, num_decodes: int, decode_context_tokens: int) -> float:
+        """See CostModel: only the attention part depends on the context, and piecewise linearly."""
+        if num_steps <= 0 or num_decodes <= 0:
+            return 0.0
+        context = decode_context_tokens / num_decodes
+        parts = self.parts_s((), num_decodes, decode_context_tokens)
+        fixed = sum(seconds for part, seconds in parts.items() if part != "full_decode")
+        self._note("full_decode", num_decodes, context + num_steps - 1)
+        row = self.profile.tables["full_decode"].row(num_decodes)
+        fit = self.profile.fit
+        varying = row.sum_at(context, num_steps)
+        return num_steps * (fit.overhead_s + fit.scale * fixed) + fit.scale * varying
+
+    def notes(self) -> list[str]:
+        """Sentences for a run's record: where the profile is from and where it was left."""
+        machine = self.profile.machine
+        notes = [f"step times measured on {machine.get('gpu')} on {machine.get('date')}"]
+        for part, count in sorted(self.extrapolated.items()):
+            notes.append(f"{count} lookups of {part} lay outside the measured grid")
+        return notes
+
+    def _note(self, part: str, x: float, y: float | None = None) -> None:
+        if not self.profile.tables[part].covers(x, y):
+            self.extrapolated[part] += 1
+
+    def _at(self, part: str, x: float) -> float:
+        self._note(part, x)
+        return self.profile.tables[part].at(x)
+
+    def _recurrent_prefill(self, chunks: Sequence[PrefillChunk]) -> float:
+        """Scans run side by side until the shortest ends, then the rest go on, and so forth.
+
+        With n still running, tokens from a to b of each take table(b, n) - table(a, n).
+        """
+        table = self.profile.tables["recurrent_prefill"]
+        lengths = sorted(chunk.num_new_tokens for chunk in chunks)
+        self._note("recurrent_prefill", lengths[-1], len(lengths))
+        total, done = 0.0, 0
+        for ended, length in enumerate(lengths):
+            running = len(lengths) - ended
+            total += table.power_row(length).at(running)
+            if done:
+                total -= table.power_row(done).at(running)
+            done = length
+        return total
+
+    def _full_prefill(self, chunks: Sequence[PrefillChunk]) -> float:
+        """Chunks share the GPU: each takes the part of it that its programs fill, alone or not."""
+        table, profile = self.profile.tables["full_prefill"], self.profile
+        base = table.seconds[0][0]
+        alone, together = 0.0, 0.0
+        for chunk in chunks:
+            self._note("full_prefill", chunk.num_new_tokens, chunk.num_prefix_tokens)
+            row = table.power_row(chunk.num_new_tokens)
+            seconds = max(row.at(chunk.num_prefix_tokens) - base, 0.0)
+            blocks = ceil(chunk.num_new_tokens / profile.query_block)
+            splits = 1 + chunk.num_prefix_tokens // 512
+            programs = profile.heads * blocks * splits
+            alone = max(alone, seconds)
+            together += seconds * min(1.0, programs / profile.multiprocessors)
+        return base + max(alone, together)

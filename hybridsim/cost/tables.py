@@ -1,0 +1,111 @@
+"""Measured times over a grid: interpolated between points, continued as straight lines outside."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil, exp, log
+from typing import Any
+
+from hybridsim.errors import UserError
+
+
+def _cell(knots: Sequence[float], x: float) -> tuple[int, float]:
+    """Index of the interval to use for x and the place in it: 0 at its start, 1 at its end."""
+    index = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+    low, high = knots[index], knots[index + 1]
+    return index, (x - low) / (high - low)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Piecewise linear through (knots, values); constant before the first knot.
+
+    Beyond the last knot the last piece goes on, but never falls.
+    """
+
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def at(self, x: float) -> float:
+        if x <= self.knots[0]:
+            return self.values[0]
+        index, place = _cell(self.knots, x)
+        rise = self.values[index + 1] - self.values[index]
+        if place > 1:
+            return self.values[-1] + max(rise, 0.0) * (place - 1)
+        return self.values[index] + rise * place
+
+    def sum_at(self, start: float, count: int) -> float:
+        """Sum over i in [0, count) of at(start + i), at a cost that does not depend on count."""
+        cuts = sorted({0, count, *(self._first_past(knot, start, count) for knot in self.knots)})
+        total = 0.0
+        for first, last in pairwise(cuts):
+            # All terms lie on one straight piece, so their mean is that of the outer two.
+            total += (last - first) * (self.at(start + first) + self.at(start + last - 1)) / 2
+        return total
+
+    @staticmethod
+    def _first_past(knot: float, start: float, count: int) -> int:
+        """The first i in [0, count] with start + i >= knot."""
+        return min(max(ceil(knot - start), 0), count)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Seconds of one operator on a full grid of one or two axes.
+
+    `seconds[i][j]` belongs to `(first[i], second[j])`; a table of one axis has one column.
+    `spread`: median over the points of (80 % quantile - 20 % quantile) / median.
+    """
+
+    name: str
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    seconds: tuple[tuple[float, ...], ...]
+    spread: float
+    columns: tuple[Curve, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        curves = tuple(Curve(self.first, column) for column in zip(*self.seconds, strict=True))
+        object.__setattr__(self, "columns", curves)
+
+    def covers(self, x: float, y: float | None = None) -> bool:
+        """Whether the point lies within the measured grid."""
+        inside = self.first[0] <= x <= self.first[-1]
+        return inside and (y is None or self.second[0] <= y <= self.second[-1])
+
+    def at(self, x: float) -> float:
+        """Of a table of one axis."""
+        return self.columns[0].at(x)
+
+    def row(self, x: float) -> Curve:
+        """The second axis at a fixed x, linear in x between rows."""
+        return Curve(self.second, tuple(max(curve.at(x), 0.0) for curve in self.columns))
+
+    def power_row(self, x: float) -> Curve:
+        """As `row`, but straight in log-log: for times that grow as a power of x."""
+        x = max(x, self.first[0])
+        index, place = _cell([log(knot) for knot in self.first], log(x))
+        low, high = self.seconds[index], self.seconds[index + 1]
+        values = (exp(log(a) + place * (log(b) - log(a))) for a, b in zip(low, high, strict=True))
+        return Curve(self.second, tuple(values))
+
+
+def read_table(name: str, data: Mapping[str, Any], place: str) -> Table:
+    """A table from a profile's operator; UserError where points are missing or make no grid."""
+    points = {tuple(point["at"]): point for point in data.get("points", ())}
+    axes = [sorted({at[i] for at in points}) for i in range(len(data.get("axes", ())))]
+    if not points or any(len(axis) < 2 for axis in axes):
+        raise UserError(f"{place}.{name}", "has too few points; allowed: two or more an axis")
+    first, second = axes[0], axes[1] if len(axes) > 1 else [None]
+    grid = [[(x,) if y is None else (x, y) for y in second] for x in first]
+    missing = [at for row in grid for at in row if at not in points]
+    if missing:
+        raise UserError(f"{place}.{name}", f"lacks the point {list(missing[0])} of its grid")
+    seconds = tuple(tuple(float(points[at]["median_s"]) for at in row) for row in grid)
+    if any(not value > 0 for row in seconds for value in row):
+        raise UserError(f"{place}.{name}", "holds a time that is not above 0")
+    spreads = sorted((p["high_s"] - p["low_s"]) / p["median_s"] for p in points.values())
+    second_axis = (0.0,) if second == [None] else tuple(float(y) for y in second if y is not None)
+    return Table(name, tuple(map(float, first)), second_axis, seconds, spreads[len(spreads) // 2])
