@@ -47,8 +47,8 @@ class Tally:
 
 
 def engine_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The options that hybridsim shares; the driver alone needs a context length."""
-    return {key: value for key, value in config.items() if key != "max_context"}
+    """The options that hybridsim shares; the driver alone has a context length and two cores."""
+    return {key: value for key, value in config.items() if key not in ("max_context", "core")}
 
 
 def first_difference(
@@ -57,9 +57,8 @@ def first_difference(
     """Index of the first request that differs, the engine's facts and ours."""
     theirs = oracle.facts(config, trace)
     ours = our_facts(engine_config(config), trace)
-    strategy = config["strategy"]
     for index, (mine, engine) in enumerate(zip(ours, theirs["facts"], strict=False)):
-        if comparable(mine, strategy) != comparable(engine, strategy):
+        if comparable(mine, config) != comparable(engine, config):
             return index, engine, mine
     if len(ours) != len(theirs["facts"]):
         return min(len(ours), len(theirs["facts"])), {}, {}
@@ -91,7 +90,7 @@ def random_job(
 
 def golden_job(oracle: Oracle, config: dict[str, Any], trace: Trace) -> Job:
     """A trace as far as the engine lived, with its answers."""
-    facts = [comparable(one, config["strategy"]) for one in oracle.facts(config, trace)["facts"]]
+    facts = [comparable(one, config) for one in oracle.facts(config, trace)["facts"]]
     return {
         "config": engine_config(config),
         "trace": pack_trace(trace[: len(facts)]),
@@ -105,6 +104,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--per-config", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--core", choices=("python", "rust"), default="python")
     parser.add_argument("--windows", type=float, default=0.25, help="share with sliding windows")
     parser.add_argument("--golden", type=Path, help="write inputs and the engine's answers here")
     arguments = parser.parse_args()
@@ -113,6 +113,7 @@ def main() -> int:
     with Oracle(arguments.oracle) as oracle:
         while tally.requests < arguments.requests:
             config, trace = random_job(rng, arguments.per_config, arguments.windows)
+            config["core"] = arguments.core
             tally.add(config, our_facts(engine_config(config), trace))
             if arguments.golden:
                 jobs.append(golden_job(oracle, config, trace))

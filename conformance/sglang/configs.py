@@ -25,12 +25,13 @@ def random_config(rng: np.random.Generator, window_share: float = 0.25) -> Confi
         "chunked_prefill_size": int(rng.choice((-1, 8192, 16, 40, 50, 64, 100, 128))),
         "overlap": bool(strategy == "extra_buffer_lazy" or rng.random() < 0.7),
         "eviction_policy": "lru" if rng.random() < 0.4 else str(rng.choice(EVICTION_POLICIES)),
-        "max_states_per_path": int(rng.choice((-1, -1, -1, 0, 1, 2, 3))),
+        "max_states_per_path": int(rng.choice((-1, -1, -1, 1, 2, 3))),
         "skip_decode_lock": bool(rng.random() < 0.15),
     }
     if rng.random() < 0.15:
         config["int8_ckpt"] = True
-        config["int8_ckpt_size"] = None if rng.random() < 0.3 else int(rng.integers(1, 20))
+        size = int(rng.choice((0, 1, 2, 4, 10, 20)))
+        config["int8_ckpt_size"] = size or None
     if config["eviction_policy"] == "tlru":
         config["tlru_threshold"] = int(rng.choice((0, 20, 60)))
         config["tlru_next_prompt_estimate"] = int(rng.choice((0, 10, 100)))
@@ -77,7 +78,7 @@ def with_pools(config: Config, trace: list[dict[str, Any]], rng: np.random.Gener
     if rng.random() < 0.3:
         slots = 20 * len(trace)
     if rng.random() < 0.08:
-        slots = max(1, least - int(rng.integers(1, 3)))
+        slots = max(1, least - int(rng.integers(1, 5)))
     if "sliding_window" in config:
         chunk = config["chunked_prefill_size"]
         first = min(max(lengths), chunk) if chunk > 0 else max(lengths)

@@ -95,9 +95,15 @@ def condensed(facts: Facts) -> Facts:
     return short
 
 
-def comparable(facts: Facts, strategy: str) -> Facts:
+def comparable(facts: Facts, config: dict[str, Any]) -> Facts:
     """Leaves out what the driver and hybridsim record under different rules."""
-    if strategy == "no_buffer":
+    hidden: set[str] = set()
+    if config["strategy"] == "no_buffer":
         # Without tracking slots the driver lists chunk ends here; `saved` has them anyway.
-        return {key: value for key, value in facts.items() if key != "tracked"}
-    return facts
+        hidden.add("tracked")
+    if config.get("core") == "rust":
+        # The engine's core in Rust tells numbers, not nodes.
+        hidden |= {"tree", "state_order", "windows", "window_order"}
+        if "evictions" in facts:
+            facts = {**facts, "evictions": [counts for counts, *_ in facts["evictions"]]}
+    return {key: value for key, value in facts.items() if key not in hidden}

@@ -152,6 +152,8 @@ def watching(oracle):
         def nodes(self):
             """`(start-end-digest of the path, has state, hit count, node id)` of every node."""
             found = []
+            if not hasattr(self.tree.tree_core, "lru_lists"):
+                return found  # the core in Rust does not show its nodes
 
             def visit(node, start, digest):
                 for child in node.children.values():
@@ -169,6 +171,8 @@ def watching(oracle):
         def order(self, nodes, kind):
             """The nodes that hold `kind`, least recently used first."""
             names = {node_id: ref for ref, _, _, node_id, _ in nodes}
+            if not nodes:
+                return []
             lru = self.tree.tree_core.lru_lists[kind]
             order, node = [], lru.tail.lru_prev[lru._pt]
             while node is not lru.head:

@@ -10,8 +10,9 @@ NEVER = -1
 
 @dataclass(slots=True, eq=False)
 class _Edge:
-    """Tokens `[start, end)` of `content`. saved: positions in `(start, end]` with a state, rising.
+    """The tokens `[start, end)`: `content` knows no others.
 
+    saved: positions in `(start, end]` with a state, rising.
     deepest_saved: the deepest position with a state on or below this edge, `NEVER` without one.
     """
 
@@ -80,7 +81,7 @@ class History:
         key = content.page_key(position, 1)
         child = edge.children.get(key)
         if child is None:
-            child = edge.children[key] = _Edge(content, position, stop)
+            child = edge.children[key] = _Edge(content.piece(position, stop), position, stop)
             return child
         end = content.common_end(child.content, position, min(stop, child.end))
         if end == child.end:

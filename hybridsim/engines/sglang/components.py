@@ -21,13 +21,12 @@ class TreeLock:
     """A request's lock: the node it stands on and the components it does not cover.
 
     `boundary`: the mark of the node at which the window part of the lock ends, None when that part
-    reaches the root. `window_released`: the window part was given up early.
+    reaches the root.
     """
 
     node: Node
     skipped: set[Kind] = field(default_factory=set)
     boundary: int | None = None
-    window_released: bool = False
 
 
 @dataclass(slots=True)

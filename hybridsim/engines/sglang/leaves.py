@@ -61,9 +61,6 @@ class LeafQueue:
     def __len__(self) -> int:
         return len(self._leaves)
 
-    def __contains__(self, node: Node) -> bool:
-        return node.is_leaf
-
     def update(self, node: Node, is_leaf: bool) -> None:
         """Say whether `node` may be evicted whole, and reckon its rank anew."""
         if not is_leaf:

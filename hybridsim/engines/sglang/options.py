@@ -16,6 +16,7 @@ class Strategy(StrEnum):
     EXTRA_BUFFER_LAZY = "extra_buffer_lazy"
 
 
+AUTO = "auto"
 _TLRU = ("tlru_threshold", "tlru_next_prompt_estimate")
 EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru", "fifo", "mru", "filo")
 
@@ -24,11 +25,12 @@ EVICTION_POLICIES = ("lru", "lfu", "slru", "priority", "tlru", "fifo", "mru", "f
 class SGLangOptions:
     """Options of one server. Counts are tokens, slots or states.
 
+    strategy: `auto` is resolved as the server does for a model that supports the extra buffer.
     kv_tokens: KV pool; state_slots: usable slots of the state pool; page_size: tokens a KV page.
     track_interval: decode checkpoints; chunk_size: the model's own chunk of the linear layers.
     chunked_prefill_size: tokens of one prefill chunk, 0 or less for no chunking.
     overlap: overlap scheduling, which gives the extra buffer its second tracking slot.
-    max_states_per_path: soft cap of states on one root-to-leaf path, below 0 for none.
+    max_states_per_path: soft cap of states on one root-to-leaf path, -1 for none.
     int8_ckpt: keep the tree's states in a pool of their own of int8_ckpt_size slots (None: twice
     the state slots). skip_decode_lock: do not lock the state a request last saved.
     tlru_threshold, tlru_next_prompt_estimate: parameters of the tlru policy, in tokens.
@@ -56,10 +58,7 @@ class SGLangOptions:
     radix: bool = True
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "strategy", Strategy(self.strategy))
-        except ValueError:
-            raise unknown_name("engine.strategy", self.strategy, list(Strategy)) from None
+        self._resolve_strategy()
         if self.eviction_policy not in EVICTION_POLICIES:
             allowed = list(EVICTION_POLICIES)
             raise unknown_name("engine.eviction_policy", self.eviction_policy, allowed)
@@ -76,7 +75,22 @@ class SGLangOptions:
                 raise UserError(f"engine.{name}", f"{value!r}; allowed: true or false")
         self._check_combinations()
 
+    def _resolve_strategy(self) -> None:
+        """`auto` is the extra buffer wherever no_buffer would cost overlap or pages."""
+        strategy: str = self.strategy
+        if strategy == AUTO:
+            buffered = self.overlap or self.page_size != 1
+            strategy = Strategy.EXTRA_BUFFER if buffered else Strategy.NO_BUFFER
+        if strategy not in list(Strategy):
+            raise unknown_name("engine.strategy", strategy, [AUTO, *Strategy])
+        object.__setattr__(self, "strategy", Strategy(strategy))
+
     def _check_combinations(self) -> None:
+        if self.max_states_per_path < -1 or self.max_states_per_path == 0:
+            raise UserError(
+                "engine.max_states_per_path",
+                f"{self.max_states_per_path}; allowed: -1 for no cap, or a positive number",
+            )
         if self.kv_tokens < self.page_size:
             raise UserError(
                 "cache.kv_tokens",

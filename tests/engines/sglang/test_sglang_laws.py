@@ -206,6 +206,8 @@ def test_without_a_radix_cache_everything_is_computed_and_freed() -> None:
         ("trackinterval", "trackinterval", "did you mean 'track_interval'"),
         ("overlap", "yes", "true or false"),
         ("max_states_per_path", "none", "whole number"),
+        ("max_states_per_path", 0, "-1 for no cap"),
+        ("max_states_per_path", -2, "-1 for no cap"),
         ("kv_tokens", 63, "one page"),
     ],
 )
@@ -216,6 +218,17 @@ def test_bad_options_name_the_key_the_value_and_the_allowed(
         options_from({"page_size": 64, option: value})
     assert option in str(error.value)
     assert str(value) in str(error.value) or option == "sliding_window"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "page_size", "resolved"),
+    [(True, 1, "extra_buffer"), (False, 64, "extra_buffer"), (False, 1, "no_buffer")],
+)
+def test_auto_means_the_extra_buffer_where_no_buffer_would_cost_something(
+    overlap: bool, page_size: int, resolved: str
+) -> None:
+    options = options_from({"strategy": "auto", "overlap": overlap, "page_size": page_size})
+    assert options.strategy == resolved
 
 
 @pytest.mark.parametrize(

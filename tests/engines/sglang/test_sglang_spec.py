@@ -195,3 +195,33 @@ def test_states_in_a_pool_of_their_own_leave_the_active_slots_free() -> None:
     play(server, [request(f"r{i}", [(f"p{i}", 200)]) for i in range(40)])
     usage = server.server.usage()
     assert (usage.states_cached, usage.state_free) == (16, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "turns", "death"),
+    [
+        # The one state is the matched one, and locked: nowhere to copy it to.
+        (
+            {"strategy": "no_buffer", "state_slots": 1},
+            [[("p", 50)], [("p", 50), ("q", 9)]],
+            "no state slot for the copy of the matched state",
+        ),
+        (
+            {"state_slots": 2},
+            [[("p", 50)]],
+            "no state slots for the request's tracking buffer",
+        ),
+        (
+            {"strategy": "no_buffer", "int8_ckpt": True, "int8_ckpt_size": 1},
+            [[("p", 50)], [("p", 50), ("q", 9)]],
+            "no slot in the int8 checkpoint pool",
+        ),
+    ],
+)
+def test_what_a_server_dies_of(options: dict[str, Any], turns: list[Any], death: str) -> None:
+    server = engine(**options)
+    decisions = play(server, [request(f"t{i}", turn) for i, turn in enumerate(turns)])
+    assert server.death == death
+    assert [one.outcome for one in decisions] == ["served"] * (len(turns) - 1) + ["died"]
+    after = server.serve(request("late", [("x", 10)]))
+    assert (after.miss_reason, after.num_hit_tokens) == ("refused", 0)
