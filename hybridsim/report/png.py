@@ -102,7 +102,7 @@ def _look(series: Series) -> dict[str, Any]:
     }
     if series.style == Style.STEP:
         # the later ones thinner, so that lines that coincide can all be seen
-        return look | {"linewidth": max(1.2, 3.4 - 0.8 * series.color)}
+        return look | {"linewidth": max(1.2, 2.6 - 0.35 * series.color)}
     if series.style == Style.BAR:
         return look | {"linewidth": 7.0, "linestyle": "-"}  # its patch in the legend
     look |= {"marker": MARKERS[series.color % len(MARKERS)], "markersize": 5.5}

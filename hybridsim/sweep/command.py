@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hybridsim.build import check_run
-from hybridsim.config import Experiment, load_experiment
+from hybridsim.config import Experiment, Run, load_experiment
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
 from hybridsim.units import format_bytes
@@ -76,22 +76,25 @@ def _tell(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
 
 
 def _runs_table(experiment: Experiment) -> Table:
-    """Runs and the sizes of their caches."""
-    table = Table(title=f"{experiment.name}: {len(experiment.runs)} runs")
-    for heading in ("run", *experiment.axes, "memory", "KV tokens", "state slots", "blocks"):
-        table.add_column(heading, no_wrap=True)
-    for run in experiment.runs:
-        capacity = check_run(run.config).capacity
-        total_bytes = capacity.total_bytes
-        counts = (capacity.kv_tokens, capacity.state_slots, capacity.num_blocks)
-        table.add_row(
-            run.run_id,
-            *(str(value) for value in run.swept.values()),
-            "unlimited"
-            if capacity.is_unlimited
-            else format_bytes(total_bytes)
-            if total_bytes
-            else "",
-            *("" if count is None else f"{count:,}" for count in counts),
-        )
+    """Runs and the sizes of their caches; a column that is empty in every row is left out."""
+    headings = ["run", *experiment.axes, "memory", "KV tokens", "state slots", "blocks"]
+    rows = [_sizes(run) for run in experiment.runs]
+    table = Table(title=f"{experiment.name}: {len(rows)} runs")
+    shown = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    for index in shown:
+        table.add_column(headings[index], no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[index] for index in shown))
     return table
+
+
+def _sizes(run: Run) -> list[str]:
+    capacity = check_run(run.config).capacity
+    total = format_bytes(capacity.total_bytes) if capacity.total_bytes else ""
+    counts = (capacity.kv_tokens, capacity.state_slots, capacity.num_blocks)
+    return [
+        run.run_id,
+        *(str(value) for value in run.swept.values()),
+        "unlimited" if capacity.is_unlimited else total,
+        *("" if count is None else f"{count:,}" for count in counts),
+    ]
