@@ -4,6 +4,7 @@ VENV ?= .venv
 JOBS ?= 2
 PIP_ARGS ?=
 PYTEST_ARGS ?=
+TRACE ?= ../shared/traces/mooncake_conversation.jsonl
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS)
@@ -16,7 +17,7 @@ help:
 	@echo "make test-slow   run the tests that take long"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff format the code"
-	@echo "make bench       measure speed"
+	@echo "make bench       measure speed on a Mooncake trace (TRACE=file)"
 	@echo "make clean       delete the virtual environment and caches (results stay)"
 
 quickstart: $(VENV)/.core
@@ -38,8 +39,9 @@ format: $(VENV)/.test
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
 
-bench: $(VENV)/.bench
-	$(BIN)/python -m pytest benchmarks -m '' $(PYTEST_ARGS)
+bench: $(VENV)/.test
+	@test -f $(TRACE) || { echo "name a Mooncake trace: make bench TRACE=conversation_trace.jsonl"; exit 1; }
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script $(TRACE) || exit 1; done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis .benchmarks build dist
@@ -58,7 +60,3 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.core
-
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[test,bench]'
-	@touch $@ $(VENV)/.test $(VENV)/.core

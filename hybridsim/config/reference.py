@@ -1,6 +1,6 @@
 """The table of an experiment's keys for docs/experiments.md, made from the schema.
 
-    python -m hybridsim.config.reference docs/experiments.md
+python -m hybridsim.config.reference docs/experiments.md
 """
 
 import json
