@@ -204,7 +204,8 @@ class MeasuredCost:
             row = table.power_row(chunk.num_new_tokens)
             seconds = max(row.at(chunk.num_prefix_tokens) - base, 0.0)
             blocks = ceil(chunk.num_new_tokens / profile.query_block)
-            splits = 1 + chunk.num_prefix_tokens // 512
+            # The kernel cuts prefixes as small as this where it has programs to spare.
+            splits = max(1, ceil(chunk.num_prefix_tokens / 256))
             programs = profile.heads * blocks * splits
             alone = max(alone, seconds)
             together += seconds * min(1.0, programs / profile.multiprocessors)

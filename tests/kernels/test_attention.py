@@ -50,14 +50,13 @@ def paged_cache(shape, lengths, page_size, dtype, device):
 
 @SHAPES
 @pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("split_tokens", [16, 2048])
 def test_prefill_over_a_paged_prefix_equals_naive(
-    shape, page_size, num_splits, device, half_dtype, monkeypatch
+    shape, page_size, split_tokens, device, half_dtype, monkeypatch
 ):
     """Prefixes of 0, partial and whole pages; one new token, none, several query blocks."""
-    monkeypatch.setattr(
-        sys.modules["hybridsim.kernels.attention.prefill"], "splits_of", lambda *_: num_splits
-    )
+    module = sys.modules["hybridsim.kernels.attention.prefill"]
+    monkeypatch.setattr(module, "split_of", lambda *_: split_tokens)
     heads, kv_heads, value_size, rotary = shape
     prefix, new = [0, 5, 48, 33, 0], [40, 1, 17, 0, 3]
     cache, table = paged_cache(shape, prefix, page_size, half_dtype, device)

@@ -24,11 +24,13 @@ def _combine_kernel(
         split = at + tl.arange(0, BLOCK)
         part = which * num_splits + split
         peaks = tl.load(peak_ptr + part, mask=split < count, other=float("-inf"))
-        norms = tl.load(norm_ptr + part, mask=split < count, other=0.0)
         parts_ptr = acc_ptr + part.to(tl.int64)[:, None] * D + channels[None, :]
-        parts = tl.load(parts_ptr, mask=(split < count)[:, None], other=0.0)
+        # Parts that saw no key were not written, but for their peak of -inf.
+        is_written = peaks > float("-inf")
+        norms = tl.load(norm_ptr + part, mask=is_written, other=0.0)
+        parts = tl.load(parts_ptr, mask=is_written[:, None], other=0.0)
         new_peak = tl.maximum(peak, tl.max(peaks, axis=0))
-        # Parts that saw no key have peak -inf; inf - inf must not arise.
+        # inf - inf must not arise.
         base = tl.where(new_peak == float("-inf"), 0.0, new_peak)
         shrink = tl.exp2(peak - base)
         weights = tl.exp2(peaks - base)

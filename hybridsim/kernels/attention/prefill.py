@@ -14,20 +14,20 @@ from hybridsim.kernels.launch import num_multiprocessors, require
 from hybridsim.kernels.plan import PackedPlan
 
 
-@triton.jit(do_not_specialize=["table_stride", "num_splits"])
+@triton.jit(do_not_specialize=["table_stride", "split_tokens"])
 def _prefill_kernel(
     q_ptr, k_ptr, v_ptr, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
     blocks_ptr, sequences_ptr, out_ptr, acc_ptr, peak_ptr, norm_ptr,
-    q_stride, k_stride, v_stride, table_stride, num_splits, log2_scale,
+    q_stride, k_stride, v_stride, table_stride, split_tokens, log2_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Program (head, query block, split of the prefix).
 
-    Blocks run from the last, the longest of a sequence, on. The last split also takes the new
+    Blocks run from the last, the longest of a sequence, on. The first split also takes the new
     tokens. With several splits, parts go to acc_ptr, peak_ptr and norm_ptr instead of out_ptr.
     """
-    head, split = tl.program_id(0), tl.program_id(2)
+    head, split, num_splits = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
     block = tl.num_programs(1) - 1 - tl.program_id(1)
     kv_head = head // (HEADS // KV_HEADS)
     first = tl.load(blocks_ptr + block * 3)
@@ -35,7 +35,14 @@ def _prefill_kernel(
     sequence = tl.load(blocks_ptr + block * 3 + 2)
     start = tl.load(sequences_ptr + sequence * 4 + 3)
     num_prefix = tl.load(prefix_ptr + sequence)
+    prefix_begin = split * split_tokens
+    prefix_end = tl.minimum(prefix_begin + split_tokens, num_prefix)
     row = tl.arange(0, M)
+    cell = (first + row).to(tl.int64) * HEADS + head
+    if acc_ptr is not None:  # noqa: SIM102, the outer test is static
+        if split > 0 and prefix_begin >= num_prefix:
+            tl.store(peak_ptr + cell * num_splits + split, float("-inf"), mask=row < length)
+            return
     col = tl.arange(0, N)
     channels = tl.arange(0, D)
     in_block = (row < length)[:, None]
@@ -48,26 +55,23 @@ def _prefill_kernel(
     acc = tl.zeros([M, D], dtype=tl.float32)
     peak = tl.full([M], float("-inf"), dtype=tl.float32)
     norm = tl.zeros([M], dtype=tl.float32)
-    tiles = tl.cdiv(num_prefix, N)
-    prefix_begin = split * tiles // num_splits * N
-    prefix_end = tl.minimum((split + 1) * tiles // num_splits * N, num_prefix)
     for at in range(prefix_begin, prefix_end, N):
         position = at + col
-        in_tile = position < num_prefix
+        in_tile = position < prefix_end
         page = tl.load(
             table_ptr + sequence * table_stride + position // PAGE, mask=in_tile, other=0
         )
-        cell = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
+        kv_row = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
         acc, peak, norm = attend_tile(
-            acc, peak, norm, q, q_rotary, key_pages_ptr + cell * (D + R),
-            value_pages_ptr + cell * D, in_tile[None, :], in_tile, log2_scale,
+            acc, peak, norm, q, q_rotary, key_pages_ptr + kv_row * (D + R),
+            value_pages_ptr + kv_row * D, in_tile[None, :], in_tile, log2_scale,
             D, R, SHARED, True,
         )  # fmt: skip
     # New tokens before this block are seen by all its rows; those of the block causally.
     num_before = first - start
     whole = num_before // N * N
     new_end = num_before + length
-    if split < num_splits - 1:
+    if split > 0:
         whole = 0
         new_end = 0
     for at in range(0, whole, N):
@@ -86,7 +90,6 @@ def _prefill_kernel(
             v_ptr + token * v_stride + kv_head * D, is_seen, position < new_end,
             log2_scale, D, R, SHARED, True,
         )  # fmt: skip
-    cell = (first + row).to(tl.int64) * HEADS + head
     if acc_ptr is None:
         out_rows = out_ptr + cell[:, None] * D + channels[None, :]
         tl.store(out_rows, (acc / norm[:, None]).to(out_ptr.dtype.element_ty), mask=in_block)
@@ -128,7 +131,8 @@ def prefill(
     key_block, num_warps, num_stages = tile_of(cache, plan.chunk_size)
     if max_prefix is None:
         max_prefix = page_table.shape[1] * cache.page_size
-    splits = splits_of(q.shape[1] * plan.num_chunks, max_prefix, q.device)
+    split_tokens = split_of(q.shape[1] * plan.num_chunks, max_prefix, q.device)
+    splits = max(1, triton.cdiv(max_prefix, split_tokens))
     acc = peak = norm = None
     if splits > 1:
         count = q.shape[0] * q.shape[1] * splits
@@ -136,7 +140,7 @@ def prefill(
     _prefill_kernel[(q.shape[1], plan.num_chunks, splits)](
         q, k, v, cache.keys, cache.keys if cache.values is None else cache.values, page_table,
         num_prefix, plan.chunks, plan.sequences, out, acc, peak, norm,
-        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), splits,
+        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), split_tokens,
         scale * math.log2(math.e), HEADS=q.shape[1], KV_HEADS=cache.num_heads,
         D=cache.value_size, R=size - cache.value_size, PAGE=cache.page_size, M=plan.chunk_size,
         N=key_block, SHARED=cache.values is None, num_warps=num_warps, num_stages=num_stages,
@@ -146,12 +150,17 @@ def prefill(
     return out
 
 
-def splits_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
-    """Parts to split a prefix into: as many as idle multiprocessors allow, of 256 tokens or more.
+def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
+    """Prefix tokens of one program: 2048, or less where that would leave multiprocessors idle.
 
-    Without this a short prompt after a long prefix would leave nearly the whole GPU idle.
+    Without splits, a short prompt after a long prefix would keep a few multiprocessors busy for
+    long and the rest idle.
     """
-    return max(1, min(num_multiprocessors(device) // num_programs, max_prefix // 256))
+    tokens = 2048
+    enough = num_multiprocessors(device)
+    while tokens > 256 and num_programs * triton.cdiv(max_prefix, tokens) < enough:
+        tokens //= 2
+    return tokens
 
 
 def query_block(cache: PagedKV) -> int:

@@ -117,8 +117,10 @@ def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, backend: str) -> torch.Tensor:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    kinds = {"sdpa_flash": SDPBackend.FLASH_ATTENTION, "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION}
+    flash, cudnn = SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION
+    kinds = {"sdpa": [cudnn, flash], "sdpa_flash": [flash], "sdpa_cudnn": [cudnn]}
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    # "sdpa" leaves torch the choice.
     with torch.no_grad(), sdpa_kernel(kinds[backend]):
         out = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, is_causal=True, enable_gqa=True
@@ -138,9 +140,9 @@ def prefill_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
             num_bytes = 2 * size * (2 * tokens * heads + 2 * (tokens + prefix) * kv_heads)
             versions = {"ours": _prefill_maker(geometry, tokens, prefix, None)}
             if with_rivals and not prefix and not rotary:
-                for rival in ("sdpa_flash", "sdpa_cudnn"):
+                for rival in ("sdpa", "sdpa_flash", "sdpa_cudnn"):
                     versions[rival] = _prefill_maker(geometry, tokens, prefix, rival)
-            target = ("sdpa_flash", 1.25) if not prefix and not rotary else None
+            target = ("sdpa", 1.25) if not prefix and not rotary else None
             yield Case(f"prefill attention {geometry}", {"tokens": tokens, "prefix": prefix},
                        num_bytes, 2 * pairs * heads * (size + value_size), versions,
                        rotations(num_bytes), target)  # fmt: skip

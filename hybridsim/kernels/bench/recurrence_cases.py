@@ -109,10 +109,34 @@ def decode_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
             num_bytes = batch * 16 * (2 * 128 * 128 * state_dtype.itemsize + 2 * 4 * 128)
             name = f"decode {rule.name} {str(state_dtype).removeprefix('torch.')} state"
             target = ("floor", 0.8) if batch >= 64 and rule is GATED_DELTA else None
-            yield Case(
-                name, {"batch": batch, "heads": 16}, num_bytes, 0,
-                {"ours": _decode_maker(rule, batch, state_dtype)}, rotations(num_bytes), target,
-            )  # fmt: skip
+            versions = {"ours": _decode_maker(rule, batch, state_dtype)}
+            if with_rivals and rule is GATED_DELTA and state_dtype == torch.float32:
+                versions["fla"] = _fla_decode(batch)
+            yield Case(name, {"batch": batch, "heads": 16}, num_bytes, 0, versions,
+                       rotations(num_bytes), target)  # fmt: skip
+
+
+def _fla_decode(batch: int) -> MakeCall:
+    """One token a request; the rival has no slots: states in, states out."""
+    from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule
+
+    def make(seed: int) -> Call:
+        x = draw(GATED_DELTA, batch, 16, 128, 128, seed)
+        q, k, v, g, beta = (None if y is None else y.unsqueeze(1) for y in x)
+        pool = random_normal((batch + 3, 16, 128, 128), seed + 9, torch.float32)
+        states = pool[permutation(batch + 3, seed + 7)[:batch].long()]
+
+        def call() -> torch.Tensor:
+            with torch.no_grad():
+                out, _ = fused_recurrent_gated_delta_rule(
+                    q, k, v, g, beta=beta, scale=128**-0.5, initial_state=states,
+                    output_final_state=True,
+                )  # fmt: skip
+            return out[:, 0]
+
+        return call
+
+    return make
 
 
 def _decode_maker(rule: Rule, batch: int, state_dtype: torch.dtype) -> MakeCall:

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from hybridsim.kernels.attention import query_block
 from hybridsim.kernels.bench.floors import measure_floors
 from hybridsim.kernels.bench.timing import time_eager, time_graph
 from hybridsim.kernels.calibrate.grids import AXES, GRIDS
 from hybridsim.kernels.calibrate.parts import PARTS
 from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
+from hybridsim.kernels.launch import num_multiprocessors
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.model.model import HybridModel
 from hybridsim.kernels.model.shapes import SHAPES
@@ -101,6 +103,11 @@ def main() -> None:
         profile["launch"] = measure_launch()
     state_bytes = model.states[:, 0].numel() * 4 + model.conv_states[:, 0].numel() * 2
     profile["state_bytes"] = state_bytes
+    profile["attention"] = {
+        "multiprocessors": num_multiprocessors(model.states.device),
+        "heads": model.shape.heads,
+        "query_block": query_block(model.caches[0]),
+    }
     for name, table in profile["operators"].items():
         measure_part(model, name, table)
         save(options.out, profile)

@@ -8,7 +8,7 @@ import triton.language as tl
 from hybridsim.kernels.launch import require
 from hybridsim.kernels.plan import PackedPlan
 
-PREFILL_TILE = (16, 128)  # tokens and channels of a program
+PREFILL_TILE = (64, 32)  # tokens and channels of a program
 
 
 @triton.jit

@@ -17,7 +17,7 @@ from hybridsim.kernels.recurrence.chunk_local import local_block
 from hybridsim.kernels.recurrence.parts import LocalParts
 from hybridsim.kernels.recurrence.triangular import invert_unit_lower
 
-PAIRS_WARPS, PAIRS_CHANNELS = 8, 64
+PAIRS_WARPS, PAIRS_CHANNELS = 4, 32
 
 
 @triton.jit

@@ -34,7 +34,10 @@ def _recurrent_kernel(
     state = tl.zeros([K, BLOCK_V], dtype=tl.float32)
     if read_slot >= 0:
         read_tile = state_ptr + read_slot * slot_stride + tile
-        state = tl.load(read_tile, mask=in_value[None, :], other=0.0).to(tl.float32)
+        # A state is used once a step: keep it from pushing other data out of the cache.
+        state = tl.load(
+            read_tile, mask=in_value[None, :], other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
     key_offset = head // H_PER_KEY * K + channels
     for step in range(length):
         token = start + step
@@ -60,7 +63,10 @@ def _recurrent_kernel(
         save_slot = tl.load(save_slots_ptr + token).to(tl.int64)
         if save_slot >= 0:
             save_tile = state_ptr + save_slot * slot_stride + tile
-            tl.store(save_tile, state.to(state_ptr.dtype.element_ty), mask=in_value[None, :])
+            tl.store(
+                save_tile, state.to(state_ptr.dtype.element_ty), mask=in_value[None, :],
+                eviction_policy="evict_first",
+            )  # fmt: skip
 
 
 def run_tokens(
@@ -118,7 +124,7 @@ def tile_of(key_size: int, value_size: int, num_tiles: int, item_bytes: int) -> 
     full = 8192 if item_bytes == 4 else 4096
     wide = min(triton.next_power_of_2(value_size), max(16, full // key_size))
     block_v = wide if num_tiles >= 512 else max(16, wide // 4)
-    return block_v, 4 if key_size * block_v >= 8192 else 2
+    return block_v, {8192: 4, 4096: 1}.get(key_size * block_v, 2)
 
 
 def check_inputs(
