@@ -6,7 +6,7 @@ knows no bytes, no policies and no capacities.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,6 +70,14 @@ class Passes:
     @property
     def num_requests(self) -> int:
         return len(self.first) - 1
+
+    def previous_pass(self) -> Int64Array:
+        """For each pass the pass of the same node before it, or NEVER, `[num_passes]`."""
+        order = np.argsort(self.node, kind="stable")
+        same = self.node[order][1:] == self.node[order][:-1]
+        before = np.full(len(self.node), NEVER, dtype=np.int64)
+        before[order[1:]] = np.where(same, order[:-1], NEVER)
+        return before
 
     def run_starts(self, extra: np.ndarray | None = None) -> Int64Array:
         """Pass at which each run begins, `[num_runs]`. A change of `extra` begins a run as well."""
@@ -138,14 +146,7 @@ def all_passes(tree: PathTree) -> Passes:
         alive = alive[at[alive] != ROOT]
     request = np.repeat(np.arange(tree.num_requests), lengths)
     in_prompt = level[node] <= level[tree.prompt_node][request]
-    return Passes(first, request, node, _previous(node, request), in_prompt)
-
-
-def _previous(node: Int64Array, request: Int64Array) -> Int64Array:
-    """For each pass the request of the last pass of the same node before it."""
-    order = np.argsort(node, kind="stable")
-    same = np.zeros(len(node), dtype=bool)
-    same[1:] = node[order][1:] == node[order][:-1]
-    previous = np.full(len(node), NEVER, dtype=np.int64)
-    previous[order[1:]] = np.where(same[1:], request[order][:-1], NEVER)
-    return previous
+    unlinked = Passes(first, request, node, np.full(len(node), NEVER, dtype=np.int64), in_prompt)
+    before = unlinked.previous_pass()
+    previous = np.where(before == NEVER, NEVER, request[before])
+    return replace(unlinked, previous=previous)

@@ -1,6 +1,7 @@
 """Small random traces with much sharing, and plain LRU lists that replay them token by token."""
 
 from collections import OrderedDict
+from dataclasses import replace
 from math import lcm
 
 import hypothesis.strategies as st
@@ -24,7 +25,8 @@ def traces(draw, max_requests=12, max_tokens=14, grids=(1,), unique_ends=False, 
         output = draw(st.lists(st.integers(1, 3), min_size=min_output, max_size=4))
         known = draw(st.booleans())
         said.append(prompt + output if known else prompt)
-        requests.append(request_of(index, prompt, output, known, grid))
+        request = request_of(index, prompt, output, known, grid)
+        requests.append(replace(request, session_id=str(draw(st.integers(0, 2)))))
     return requests
 
 
