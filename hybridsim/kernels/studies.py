@@ -1,0 +1,166 @@
+"""`python -m hybridsim.kernels.studies --out studies.json`: the handbook's questions, measured.
+
+chunk_size: why about 64. crossover: from how many tokens on the chunked form is faster than the
+recurrent one. drift: what storing the state in fewer bits does over 64k tokens.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
+from hybridsim.kernels.bench.timing import time_graph
+from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.plan import SequenceTask, make_plan
+from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
+
+Row = dict[str, object]
+HEADS, SIZE = 16, 128
+SCALE = SIZE**-0.5
+
+
+def chunk_size() -> list[Row]:
+    """Chunked prefill of 8192 tokens, by chunk size."""
+    rows: list[Row] = []
+    x = draw(GATED_DELTA, 8192, HEADS, SIZE, SIZE, 0)
+    states = torch.zeros(1, HEADS, SIZE, SIZE, device="cuda")
+    for size in (16, 32, 64):
+        plan = make_plan([SequenceTask(8192, -1, 0)], size, "cuda")
+        timing = time_graph([lambda plan=plan: prefill(GATED_DELTA, *x, states, plan, SCALE)])
+        rows.append({"chunk_size": size, "seconds": timing.median_s, "spread": timing.spread})
+    return rows
+
+
+def crossover() -> list[Row]:
+    """A layer's recurrent and chunked form over the same tokens, for 1 and 16 sequences."""
+    rows: list[Row] = []
+    for sequences in (1, 16):
+        for tokens in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256):
+            total = sequences * tokens
+            x = draw(GATED_DELTA, total, HEADS, SIZE, SIZE, 0)
+            states = torch.zeros(sequences, HEADS, SIZE, SIZE, device="cuda")
+            slots = torch.arange(sequences, device="cuda", dtype=torch.int32)
+            lengths = torch.full_like(slots, tokens)
+            save = torch.full((sequences, tokens), -1, device="cuda", dtype=torch.int32)
+            save[:, -1] = slots
+            plan = make_plan([SequenceTask(tokens, n, n) for n in range(sequences)], 64, "cuda")
+            stepped = time_graph([
+                lambda x=x, states=states, slots=slots, lengths=lengths, save=save.view(-1),
+                tokens=tokens: run_tokens(
+                    GATED_DELTA, *x, states, slots * tokens, lengths, slots, save, SCALE)
+            ])  # fmt: skip
+            chunked = time_graph([
+                lambda x=x, states=states, plan=plan: prefill(GATED_DELTA, *x, states, plan, SCALE)
+            ])  # fmt: skip
+            rows.append({
+                "sequences": sequences, "tokens": tokens,
+                "recurrent_s": stepped.median_s, "chunked_s": chunked.median_s,
+            })  # fmt: skip
+    return rows
+
+
+def _to_int8(state: torch.Tensor) -> torch.Tensor:
+    """Through int8 and back, one scale a row of the state."""
+    scale = state.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30) / 127
+    return (state / scale).round().clamp(-127, 127) * scale
+
+
+ROUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "float32": lambda state: state,
+    "bfloat16": lambda state: state.to(torch.bfloat16).float(),
+    "float16": lambda state: state.to(torch.float16).float(),
+    "int8": _to_int8,
+}
+
+
+def _exact(x: Inputs, marks: list[int]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    """Outputs and the states at `marks` in float64, one token after another."""
+    q, k, v, log_decay, strength = (y.double() for y in x if y is not None)
+    decay = log_decay.exp()
+    state = torch.zeros(v.shape[1], SIZE, SIZE, dtype=torch.float64, device="cuda")
+    out, kept = torch.empty_like(v), {}
+    for t in range(v.shape[0]):
+        state.mul_(decay[t, :, None, None])
+        written = strength[t, :, None] * (v[t] - torch.einsum("hk,hkv->hv", k[t], state))
+        state.baddbmm_(k[t][:, :, None], written[:, None, :])
+        torch.bmm(q[t][:, None, :], state, out=out[t][:, None, :])
+        if t + 1 in marks:
+            kept[t + 1] = state.clone()
+    return out * SCALE, kept
+
+
+def _relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual.double() - expected).norm() / expected.norm())
+
+
+def drift(num_tokens: int = 65536, heads: int = 2) -> list[Row]:
+    """Errors against float64 when the state passes through a storage type every so many tokens.
+
+    every 1: a decode step's stored state. every 1024: a checkpoint restored. Decay factors are
+    drawn from e^-1 to e^-0.0001 a token, evenly in the logarithm of the rate.
+    """
+    x = draw(GATED_DELTA, num_tokens, heads, SIZE, SIZE, 0)
+    rate = torch.rand(num_tokens, heads, device="cuda", generator=_seeded()) * 9.2 - 9.2
+    x = (x[0], x[1], x[2], -rate.exp(), x[4])
+    marks = [1024, 4096, 16384, 65536]
+    exact, states_at = _exact(x, marks)
+    rows: list[Row] = []
+    for every in (1, 1024):
+        for name, through in ROUND.items():
+            state = torch.zeros(1, heads, SIZE, SIZE, device="cuda")
+            zero = torch.zeros(1, dtype=torch.int32, device="cuda")
+            save = torch.full((every,), -1, dtype=torch.int32, device="cuda")
+            save[-1] = 0
+            out = torch.empty_like(x[2])
+            for at in range(0, num_tokens, every):
+                part = [None if y is None else y[at : at + every] for y in x]
+                run_tokens(
+                    GATED_DELTA, *part, state, zero, zero + every, zero, save, SCALE,
+                    out=out[at : at + every],
+                )  # type: ignore[arg-type]  # fmt: skip
+                state = through(state)
+                if at + every in marks:
+                    end = at + every
+                    recent = slice(end - 1024, end)
+                    rows.append({
+                        "stored_as": name, "every": every, "tokens": end,
+                        "state_error": _relative(state[0], states_at[end]),
+                        "output_error": _relative(out[recent], exact[recent]),
+                    })  # fmt: skip
+    return rows
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator(device="cuda").manual_seed(0)
+
+
+STUDIES: dict[str, Callable[[], list[Row]]] = {
+    "chunk_size": chunk_size,
+    "crossover": crossover,
+    "drift": drift,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.studies")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--only", nargs="*", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
+    options = parser.parse_args()
+    results: dict[str, object] = {"machine": describe_machine(options.commit)}
+    for name in options.only:
+        results[name] = rows = STUDIES[name]()
+        for row in rows:
+            cells = (
+                f"{value:.3e}" if isinstance(value, float) else str(value) for value in row.values()
+            )
+            sys.stdout.write(f"{name} {' '.join(cells)}\n")
+    options.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
