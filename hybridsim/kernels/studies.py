@@ -13,12 +13,13 @@ from pathlib import Path
 import torch
 
 from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
-from hybridsim.kernels.bench.timing import time_graph
+from hybridsim.kernels.bench.timing import Call, time_graph
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
 
 Row = dict[str, object]
+Through = Callable[[torch.Tensor], torch.Tensor]
 HEADS, SIZE = 16, 128
 SCALE = SIZE**-0.5
 
@@ -35,30 +36,33 @@ def chunk_size() -> list[Row]:
     return rows
 
 
+def _both_forms(sequences: int, tokens: int) -> tuple[Call, Call]:
+    """The recurrent and the chunked form on the same inputs, states updated in place."""
+    q, k, v, decay, strength = draw(GATED_DELTA, sequences * tokens, HEADS, SIZE, SIZE, 0)
+    states = torch.zeros(sequences, HEADS, SIZE, SIZE, device="cuda")
+    slots = torch.arange(sequences, device="cuda", dtype=torch.int32)
+    starts, lengths = slots * tokens, torch.full_like(slots, tokens)
+    save = torch.full((sequences, tokens), -1, device="cuda", dtype=torch.int32)
+    save[:, -1] = slots
+    saves = save.view(-1)
+    plan = make_plan([SequenceTask(tokens, n, n) for n in range(sequences)], 64, "cuda")
+    return (
+        lambda: run_tokens(
+            GATED_DELTA, q, k, v, decay, strength, states, starts, lengths, slots, saves, SCALE
+        ),
+        lambda: prefill(GATED_DELTA, q, k, v, decay, strength, states, plan, SCALE),
+    )
+
+
 def crossover() -> list[Row]:
     """A layer's recurrent and chunked form over the same tokens, for 1 and 16 sequences."""
     rows: list[Row] = []
     for sequences in (1, 16):
         for tokens in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256):
-            total = sequences * tokens
-            x = draw(GATED_DELTA, total, HEADS, SIZE, SIZE, 0)
-            states = torch.zeros(sequences, HEADS, SIZE, SIZE, device="cuda")
-            slots = torch.arange(sequences, device="cuda", dtype=torch.int32)
-            lengths = torch.full_like(slots, tokens)
-            save = torch.full((sequences, tokens), -1, device="cuda", dtype=torch.int32)
-            save[:, -1] = slots
-            plan = make_plan([SequenceTask(tokens, n, n) for n in range(sequences)], 64, "cuda")
-            stepped = time_graph([
-                lambda x=x, states=states, slots=slots, lengths=lengths, save=save.view(-1),
-                tokens=tokens: run_tokens(
-                    GATED_DELTA, *x, states, slots * tokens, lengths, slots, save, SCALE)
-            ])  # fmt: skip
-            chunked = time_graph([
-                lambda x=x, states=states, plan=plan: prefill(GATED_DELTA, *x, states, plan, SCALE)
-            ])  # fmt: skip
+            recurrent, chunked = (time_graph([call]) for call in _both_forms(sequences, tokens))
             rows.append({
                 "sequences": sequences, "tokens": tokens,
-                "recurrent_s": stepped.median_s, "chunked_s": chunked.median_s,
+                "recurrent_s": recurrent.median_s, "chunked_s": chunked.median_s,
             })  # fmt: skip
     return rows
 
@@ -69,7 +73,7 @@ def _to_int8(state: torch.Tensor) -> torch.Tensor:
     return (state / scale).round().clamp(-127, 127) * scale
 
 
-ROUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+ROUND: dict[str, Through] = {
     "float32": lambda state: state,
     "bfloat16": lambda state: state.to(torch.bfloat16).float(),
     "float16": lambda state: state.to(torch.float16).float(),
@@ -97,40 +101,52 @@ def _relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return float((actual.double() - expected).norm() / expected.norm())
 
 
+def _stored(x: Inputs, every: int, through: Through, marks: list[int]) -> list[torch.Tensor]:
+    """Outputs `[T, H, V]`, then the states at `marks`, when the state is stored every so often."""
+    q, k, v, decay, strength = x
+    assert decay is not None
+    assert strength is not None
+    state = torch.zeros(1, v.shape[1], SIZE, SIZE, device="cuda")
+    zero = torch.zeros(1, dtype=torch.int32, device="cuda")
+    length = zero + every
+    save = torch.full((every,), -1, dtype=torch.int32, device="cuda")
+    save[-1] = 0
+    out, kept = torch.empty_like(v), []
+    for at in range(0, v.shape[0], every):
+        now = slice(at, at + every)
+        run_tokens(
+            GATED_DELTA, q[now], k[now], v[now], decay[now], strength[now], state,
+            zero, length, zero, save, SCALE, out=out[now],
+        )  # fmt: skip
+        state = through(state)
+        if at + every in marks:
+            kept.append(state[0].clone())
+    return [out, *kept]
+
+
 def drift(num_tokens: int = 65536, heads: int = 2) -> list[Row]:
     """Errors against float64 when the state passes through a storage type every so many tokens.
 
-    every 1: a decode step's stored state. every 1024: a checkpoint restored. Decay factors are
-    drawn from e^-1 to e^-0.0001 a token, evenly in the logarithm of the rate.
+    every 1: the stored state of decode steps. every 1024: a checkpoint restored. The rate of decay
+    is drawn from 0.0001 to 1 a token, evenly in its logarithm. Errors of outputs are those of the
+    last 1024 tokens.
     """
-    x = draw(GATED_DELTA, num_tokens, heads, SIZE, SIZE, 0)
-    rate = torch.rand(num_tokens, heads, device="cuda", generator=_seeded()) * 9.2 - 9.2
-    x = (x[0], x[1], x[2], -rate.exp(), x[4])
+    q, k, v, _, strength = draw(GATED_DELTA, num_tokens, heads, SIZE, SIZE, 0)
+    rate = (torch.rand(num_tokens, heads, device="cuda", generator=_seeded()) * 9.2 - 9.2).exp()
+    x = (q, k, v, -rate, strength)
     marks = [1024, 4096, 16384, 65536]
     exact, states_at = _exact(x, marks)
     rows: list[Row] = []
     for every in (1, 1024):
         for name, through in ROUND.items():
-            state = torch.zeros(1, heads, SIZE, SIZE, device="cuda")
-            zero = torch.zeros(1, dtype=torch.int32, device="cuda")
-            save = torch.full((every,), -1, dtype=torch.int32, device="cuda")
-            save[-1] = 0
-            out = torch.empty_like(x[2])
-            for at in range(0, num_tokens, every):
-                part = [None if y is None else y[at : at + every] for y in x]
-                run_tokens(
-                    GATED_DELTA, *part, state, zero, zero + every, zero, save, SCALE,
-                    out=out[at : at + every],
-                )  # type: ignore[arg-type]  # fmt: skip
-                state = through(state)
-                if at + every in marks:
-                    end = at + every
-                    recent = slice(end - 1024, end)
-                    rows.append({
-                        "stored_as": name, "every": every, "tokens": end,
-                        "state_error": _relative(state[0], states_at[end]),
-                        "output_error": _relative(out[recent], exact[recent]),
-                    })  # fmt: skip
+            out, *states = _stored(x, every, through, marks)
+            for mark, state in zip(marks, states, strict=True):
+                recent = slice(mark - 1024, mark)
+                rows.append({
+                    "stored_as": name, "every": every, "tokens": mark,
+                    "state_error": _relative(state, states_at[mark]),
+                    "output_error": _relative(out[recent], exact[recent]),
+                })  # fmt: skip
     return rows
 
 
