@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,7 +32,7 @@ def chunk_size() -> list[Row]:
     states = torch.zeros(1, HEADS, SIZE, SIZE, device="cuda")
     for size in (16, 32, 64):
         plan = make_plan([SequenceTask(8192, -1, 0)], size, "cuda")
-        timing = time_graph([lambda plan=plan: prefill(GATED_DELTA, *x, states, plan, SCALE)])
+        timing = time_graph([partial(prefill, GATED_DELTA, *x, states, plan, SCALE)])
         rows.append({"chunk_size": size, "seconds": timing.median_s, "spread": timing.spread})
     return rows
 
