@@ -60,7 +60,7 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
     return Built(
         lambda requests, _, progress: serve_all(engine, requests, progress),
         None,
-        dict,
+        lambda: _peaks(engine, model),
         capacity,
         model,
         keeps_outputs=options.radix,
@@ -68,6 +68,15 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
         notes=("SGLang 0.5.23: one request at a time through the engine's own decisions",),
         outcome=lambda: [f"the engine would die: {engine.death}"] if engine.death else [],
     )
+
+
+def _peaks(engine: SGLangEngine, model: ModelSpec) -> dict[str, float]:
+    pools = engine.server.pools
+    kv_tokens = pools.kv_pages.peak_used * pools.page_size
+    return {
+        "peak_kv_bytes": kv_tokens * model.kv_bytes_per_token,
+        "peak_state_bytes": pools.slots.peak_used * model.state_bytes,
+    }
 
 
 def sized_options(

@@ -8,16 +8,18 @@ from hybridsim.engines.sglang.options import SGLangOptions
 
 @dataclass(slots=True)
 class Pool:
-    """`num_free` of `capacity` units, none of which has a name."""
+    """`num_free` of `capacity` units, none of which has a name; `peak_used` were taken at once."""
 
     capacity: int
     num_free: int
+    peak_used: int = 0
 
     def take(self, amount: int) -> bool:
         """Take `amount` units; False, and nothing changed, when there are fewer."""
         if amount > self.num_free:
             return False
         self.num_free -= amount
+        self.peak_used = max(self.peak_used, self.capacity - self.num_free)
         return True
 
     def give_back(self, amount: int) -> None:
