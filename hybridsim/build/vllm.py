@@ -48,7 +48,7 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
     return Built(
         lambda requests, _, progress: serve_all(engine, requests, progress),
         None,
-        dict,
+        lambda: {"peak_blocks": num_blocks - 1 - engine.scheduler.cache.pool.least_free},
         capacity,
         model,
         keeps_outputs=options.caching,

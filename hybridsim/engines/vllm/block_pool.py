@@ -60,6 +60,7 @@ class BlockPool:
         self._next = [NULL, *range(2, num_blocks), tail, 1, NULL]
         self._previous = [NULL, head, *range(1, num_blocks - 1), NULL, num_blocks - 1]
         self.num_free = num_blocks - 1
+        self.least_free = self.num_free  # ever
 
     # -- free queue ------------------------------------------------------------------------
 
@@ -67,6 +68,7 @@ class BlockPool:
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
         self.num_free -= 1
+        self.least_free = min(self.least_free, self.num_free)
 
     def _link_after(self, place: int, blocks: Sequence[int]) -> None:
         after = self._next[place]
