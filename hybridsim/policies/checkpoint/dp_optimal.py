@@ -19,20 +19,22 @@ class DPOptimal:
     """The `states` positions that minimise the expected tokens to compute again.
 
     The expectation is over a histogram of how many tokens each prompt shared with the tree, in
-    bins of `bin_tokens`, in which older prompts fade by `decay` each. It is solved anew every
-    `replan` prompts; each prompt takes the solution for overlaps up to its own length.
+    bins of `bin_tokens`, in which older prompts fade by `decay` each. After the first `warmup`
+    prompts, which get `balanced` places, it is solved, and then anew every `replan` prompts; each
+    prompt takes the solution for overlaps up to its own length.
     """
 
     source: ClassVar[str] = "Sparse prefix caching (arXiv 2605.05219)"
     deviation: ClassVar[str] = (
         "O(rows x states) by a lower envelope of lines instead of O(rows^2 x states); bins that "
-        "faded below 1e-9 of the weight are left out. Until the first overlap: like `balanced`."
+        "faded below 1e-9 of the weight are left out. Overlaps of less than a bin ask for nothing."
     )
 
     states: int
     decay: float = 0.99
     replan: int = 10
     bin_tokens: int = 64
+    warmup: int = 0
 
     _weights: dict[int, float] = field(default_factory=dict, init=False, repr=False)
     _step: float = field(default=1.0, init=False, repr=False)
@@ -44,6 +46,7 @@ class DPOptimal:
         at_least("cache.checkpoint.states", self.states, 1)
         at_least("cache.checkpoint.replan", self.replan, 1)
         at_least("cache.checkpoint.bin_tokens", self.bin_tokens, 1)
+        at_least("cache.checkpoint.warmup", self.warmup, 0)
         if not 0 < self.decay <= 1:
             raise UserError("cache.checkpoint.decay", f"{self.decay} is not allowed; > 0 and <= 1")
 
@@ -53,14 +56,16 @@ class DPOptimal:
 
     def observe(self, num_overlap_tokens: int) -> None:
         """Count one more overlap; now and then, solve again."""
+        if self._num_seen == self.warmup:
+            self._solve()
         # Fading all others by `decay` is the same as counting this one 1 / decay more.
         self._step /= self.decay
         bin_index = num_overlap_tokens // self.bin_tokens
         if bin_index:
             self._weights[bin_index] = self._weights.get(bin_index, 0.0) + self._step
-        if self._num_seen % self.replan == 0:
-            self._solve()
         self._num_seen += 1
+        if self._num_seen > self.warmup and self._num_seen % self.replan == 0:
+            self._solve()
 
     def places(self, num_tokens: int) -> list[int]:
         """Positions for a prompt of `num_tokens`, rising; at most `states`."""
