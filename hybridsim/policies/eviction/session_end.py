@@ -18,8 +18,10 @@ class SessionEnd(RankingPolicy):
 
     may_fall: ClassVar[bool] = True
     needs_setting: ClassVar[bool] = True
-    source: ClassVar[str] = "reference point between LRU and belady; KVFlow's (2025) idea"
-    deviation: ClassVar[str] = "None; a trace without session ids is refused."
+    source: ClassVar[str] = (
+        "reference point between lru and belady: how much is it worth to know when a session ends?"
+    )
+    deviation: ClassVar[str] = "A trace without session ids is refused."
 
     _index_of: dict[Request, int] = field(default_factory=dict, init=False, repr=False)
     _last_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
