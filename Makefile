@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 TRACE ?= ../shared/traces/mooncake_conversation.jsonl
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_ARGS)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq $(PIP_ARGS)
 
 .PHONY: help quickstart test test-slow lint format bench clean
 

@@ -199,7 +199,7 @@ def _cases() -> Iterator[Any]:
         yield pytest.param(["run", "bad.yaml"], text, data, texts, id=f"trace: {name}")
 
 
-@pytest.mark.parametrize(("arguments", "experiment", "trace", "expected"), _cases())
+@pytest.mark.parametrize(("arguments", "experiment", "trace", "expected"), list(_cases()))
 def test_a_mistake_ends_in_one_clear_message(
     arguments: list[str],
     experiment: str | bytes,

@@ -20,7 +20,7 @@ from hybridsim.errors import UserError
 T = TypeVar("T", bound=BaseModel)
 
 # A text at one of these places is short for {name: text}, so that its options can be swept.
-_NAMED = {"engine", "cache.checkpoint", "cache.eviction"}
+_NAMED = {"engine", "cache.checkpoint", "cache.eviction", "cache.thinning"}
 _HEAD = set(ExperimentHead.model_fields)
 
 

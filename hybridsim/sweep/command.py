@@ -10,6 +10,7 @@ from hybridsim.build import check_run
 from hybridsim.config import Experiment, Run, load_experiment
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
+from hybridsim.sweep.store import remove_leftovers
 from hybridsim.units import format_bytes
 
 EXIT_FAILED_RUNS = 1
@@ -40,6 +41,7 @@ def run(
     try:
         outcome = run_experiment(experiment, out_dir, executor, console, resume=resume)
     except KeyboardInterrupt:
+        remove_leftovers(out_dir)
         console.print(
             f"interrupted; finished runs are in {out_dir}; go on with --resume", soft_wrap=True
         )

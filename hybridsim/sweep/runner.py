@@ -91,7 +91,8 @@ def run_experiment(
     runs in flight and passes through.
     """
     check_experiment(experiment)
-    sizes = read_traces(experiment)
+    with console.status("reading the trace"):
+        sizes = read_traces(experiment)
     _make_folder(out_dir)
     remove_leftovers(out_dir)
     write_experiment(out_dir, experiment)

@@ -98,7 +98,8 @@ def test_the_result_folder_holds_what_the_contract_says(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {"summary.csv", "report.html", "plots", "runs"} <= {e.name for e in out.iterdir()}
     columns = pq.read_schema(folder / "requests.parquet").names
-    assert columns == [
+    # a column of lost tokens for each reason comes on top of the contract's
+    assert [name for name in columns if not name.startswith("lost_tokens_")] == [
         "request_id", "session_id", "num_prompt_tokens", "num_output_tokens", "num_match_tokens",
         "num_hit_tokens", "hit_source", "miss_reason", "num_evicted_tokens", "num_evicted_states",
         "num_checkpoints", "arrival_s", "scheduled_s", "first_token_s", "finished_s",
@@ -118,7 +119,8 @@ def test_replay_has_no_columns_of_time(tmp_path: Path) -> None:
     path, out = write_experiment(tmp_path, tiny(tmp_path, sweep=None)), tmp_path / "out"
     assert run(path, out) == 0
     [folder] = finished_runs(out)
-    assert pq.read_schema(folder / "requests.parquet").names[-1] == "num_checkpoints"
+    timed = {"arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions"}
+    assert not timed & set(pq.read_schema(folder / "requests.parquet").names)
     assert not (folder / "steps.parquet").exists()
 
 
@@ -259,9 +261,10 @@ def test_kill_9_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
     assert contents(out)["summary.csv"] == contents(tmp_path / "straight")["summary.csv"]
 
 
-def test_ctrl_c_exits_130_and_keeps_what_is_finished(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_jobs", ["1", "2"])
+def test_ctrl_c_exits_130_and_keeps_what_is_finished(tmp_path: Path, num_jobs: str) -> None:
     path, out = slow(tmp_path), tmp_path / "results" / "slow"
-    process = start("run", str(path), cwd=tmp_path)
+    process = start("run", str(path), "--jobs", num_jobs, cwd=tmp_path)
     _wait_for_runs(process, out, 1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
