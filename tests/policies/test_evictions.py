@@ -105,13 +105,29 @@ def test_seglen_keeps_what_is_long_to_replay():
     assert kept_states(requests, {"name": "seglen", "weight": 0.0}, 3) == ["bb", "cccc", "ddd"]
 
 
-def test_coverage_thins_the_densest_part_of_the_stalest_path():
-    # On one chain states at 2, 4 and 10: gaps 2, 2 and 6. The least recent is that at 2; of the
-    # chain's shortest gaps the deepest goes: 4. LRU drops the one at 2.
-    requests = ["aa", "aaaa", "aaaaaaaaaa", "x"]
-    assert kept_states(requests, "coverage", 3) == ["aa", "aaaaaaaaaa", "x"]
-    consumed = {"name": "lru", "refresh": "consumed"}
-    assert kept_states(requests, consumed, 3) == ["aaaa", "aaaaaaaaaa", "x"]
+def test_coverage_drops_the_state_whose_loss_costs_the_shortest_replay():
+    # Gaps: aa 2, aaaaaa 4 (after aa), bbb 3. aa goes first; then aaaaaa has 6, c6 too: bbb goes.
+    requests = ["aa", "aaaaaa", "bbb", "cccccc", "dddddd"]
+    assert kept_states(requests[:4], "coverage", 3) == ["aaaaaa", "bbb", "cccccc"]
+    assert kept_states(requests, "coverage", 3) == ["aaaaaa", "cccccc", "dddddd"]
+
+
+@pytest.mark.parametrize("slots", [16, 24, 32, 40, 48])
+def test_coverage_keeps_something_of_every_chain(slots):
+    """SGLang #38000's workload, 16 states a chain: chains 0, 1, 2, a fork of chain 0 after 4
+    states, then the three again. There LRU gave the fork nothing and coverage all 8192 tokens.
+    """
+    chains = [Spans.of([(number, 32768)]) for number in range(3)]
+    fork = Spans.of([(0, 8192), (9, 24576)])
+    requests = [Request("", x, Spans.unknown(1)) for x in (*chains, fork, *chains)]
+    hits = {}
+    for eviction in ("coverage", "lru"):
+        every = {"name": "every", "tokens": 2048}
+        cache = make_cache(requests, every, eviction, slots=slots)
+        hits[eviction] = [r.num_hit_tokens for r in replay(requests, cache)]
+    assert hits["coverage"][3] == 8192
+    assert min(hits["coverage"][4:]) >= 8192
+    assert sum(hits["lru"]) < sum(hits["coverage"])
 
 
 def test_coverage_is_refused_in_a_shared_pool_with_the_reason():

@@ -1,4 +1,4 @@
-"""Coverage: thin the densest part of the stalest path."""
+"""Coverage: thin the states where they lie densest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from hybridsim.policies.eviction.scoring import floats
 
 @dataclass(frozen=True)
 class Coverage(ScanningPolicy):
-    """Evict, of the states above and below the least recent one, that with the shortest gap above.
+    """Evict the state with the shortest gap to the nearest state above it: what its loss adds to a
+    replay. Of equal gaps the least recently used goes, then the deepest. KV goes by LRU.
 
-    The gap is what losing the state adds to a replay; of equal gaps the deepest state goes. KV
-    goes by LRU.
+    A chain of evenly spaced states is thus thinned all along and keeps a shallow one, where LRU
+    drops the shallow ones first. Age decides ties only: a lone old state with a long gap stays.
     """
 
     layouts: ClassVar[tuple[str, ...]] = ("split",)
@@ -30,14 +31,8 @@ class Coverage(ScanningPolicy):
     def scores(
         self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
     ) -> tuple[FloatArray, FloatArray]:
-        kv_scores = floats([x.kv_access for x in kv_items])
         state_scores = np.ones(len(state_items))
         if state_items:
-            state_scores[self._densest(state_items)] = 0
-        return kv_scores, state_scores
-
-    def _densest(self, items: Sequence[Resident]) -> int:
-        stalest = min(items, key=lambda x: (x.state_access, -x.end))
-        above = set(stalest.path())
-        rows = [row for row, x in enumerate(items) if x in above or stalest in x.path()]
-        return min(rows, key=lambda row: (items[row].state_gap_tokens, -items[row].end))
+            keys = [(x.state_gap_tokens, x.state_access, -x.end) for x in state_items]
+            state_scores[keys.index(min(keys))] = 0
+        return floats([x.kv_access for x in kv_items]), state_scores
