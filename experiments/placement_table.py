@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hybridsim.analysis.placement import dry_run, synthetic_overlaps
+from hybridsim.analysis.dry_run import dry_run, synthetic_overlaps
 from hybridsim.policies import make_checkpoint
 from hybridsim.request import Request
 from hybridsim.traces import read_trace

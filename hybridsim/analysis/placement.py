@@ -1,135 +1,182 @@
-"""How much a placement of states saves when memory is counted in whole sequences.
+"""Where states come to lie on the trie, for policies whose positions depend on requests alone."""
 
-The dry run of sparse prefix caching (arXiv 2605.05219): the last `num_sequences` prompts are kept,
-each with the states that a checkpoint policy placed in it; a prompt continues from the deepest of
-these at or above its longest match with a kept one of its group. States never compete with KV
-here, so a ranking says where states belong, not what they are worth in bytes.
-"""
-
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
 
 import numpy as np
 
+from hybridsim.analysis.passes import PathTree
+from hybridsim.errors import UserError
 from hybridsim.policies.base import CheckpointPolicy, PromptView
-from hybridsim.request import Request, Spans
+from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints
+from hybridsim.request import Int64Array, Request
+from hybridsim.trie import ROOT
+
+UNNAMED = np.iinfo(np.int64).max
+_NUM_PROBES = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """Over the measured requests: tokens saved over prompt tokens, and states kept a request."""
+    """States on a tree. `tree` may be finer than the trie it came from: states lie at node ends.
 
-    token_hit_rate: float
-    num_states_per_request: float
+    `named_by`, `[num_nodes]`: the first request that wants a state at the node's end, or UNNAMED.
+    `stride`: instead, there is a state at each multiple of so many units, as deep as any request
+    goes; None where `named_by` counts.
+    """
+
+    tree: PathTree
+    named_by: Int64Array
+    stride: int | None = None
+
+    @staticmethod
+    def empty(tree: PathTree) -> "Placement":
+        """No states anywhere."""
+        return Placement(tree, np.full(len(tree.parent), UNNAMED, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    prompt: Spans
-    group: str | None
-    positions: Sequence[int]
-
-
-def dry_run(
-    requests: Iterable[Request],
+def place_states(
+    requests: Sequence[Request],
+    tree: PathTree,
+    page_tokens: int,
     policy: CheckpointPolicy,
     *,
-    num_sequences: int,
-    warmup_requests: int = 0,
-    grid_tokens: int = 64,
+    outputs: bool,
+    place: str = "cache.checkpoint",
 ) -> Placement:
-    """Serve the prompts in order; the first `warmup_requests` only fill the cache.
-
-    Prompts match within their session (`session_id`, None for one group of all). Of equal longest
-    matches the one kept longest is used. Positions are floored to `grid_tokens`. Cost: each prompt
-    is compared with all that are kept of its group.
-    """
-    kept: deque[_Kept] = deque(maxlen=num_sequences)
-    num_saved = num_tokens = num_states = num_measured = 0
+    """The states that `policy` names; UserError at `place` if it looks at what is resident."""
+    if isinstance(policy, NoCheckpoints):
+        return Placement.empty(tree)
+    stride_tokens = _stride_tokens(requests, page_tokens, policy, outputs)
+    if stride_tokens is not None:
+        return replace(Placement.empty(tree), stride=stride_tokens // page_tokens)
+    _refuse_residency(requests, page_tokens, policy, outputs, place)
+    named = _Names(tree)
     for index, request in enumerate(requests):
-        match, hit = _best(kept, request)
-        positions = _positions(policy, request, match, grid_tokens)
-        kept.append(_Kept(request.prompt, request.session_id, positions))
-        if index >= warmup_requests:
-            num_saved += hit
-            num_tokens += request.num_prompt_tokens
-            num_states += len(positions)
-            num_measured += 1
-    return Placement(num_saved / max(num_tokens, 1), num_states / max(num_measured, 1))
+        for position in named_positions(request, page_tokens, policy, outputs):
+            named.add(index, position // page_tokens)
+    return _refined(tree, named)
 
 
-def _best(kept: Iterable[_Kept], request: Request) -> tuple[int, int]:
-    """Longest match with a kept prompt, and the deepest state of that prompt within it."""
-    match = 0
-    positions: tuple[int, ...] = (0,)
-    for other in kept:
-        if other.group == request.session_id:
-            common = num_common_tokens(other.prompt, request.prompt)
-            if common > match:
-                match, positions = common, (0, *other.positions)
-    return match, max(p for p in positions if p <= match)
+def named_positions(
+    request: Request, page_tokens: int, policy: CheckpointPolicy, outputs: bool
+) -> list[int]:
+    """Tokens at which the research cache keeps states of this request if nothing is resident."""
+    return _positions(request, page_tokens, policy, outputs, 0, 0)
 
 
 def _positions(
-    policy: CheckpointPolicy, request: Request, match: int, grid_tokens: int
+    request: Request,
+    page_tokens: int,
+    policy: CheckpointPolicy,
+    outputs: bool,
+    num_hit_tokens: int,
+    num_match_tokens: int,
 ) -> list[int]:
-    """Rising positions inside the prompt. Each is kept whole, so none is left to another one."""
-    num_tokens = request.num_prompt_tokens
-    view = PromptView(request, 0, match, num_tokens, grid_tokens)
-    floored = {min(p, num_tokens) // grid_tokens * grid_tokens for p in policy.positions(view)}
-    return sorted(floored - {0})
+    last, known = _ends(request, outputs)
+    grid = lcm(page_tokens, request.grid_tokens)
+    view = PromptView(request, num_hit_tokens, num_match_tokens, last, grid)
+    wanted = {min(p, known) // grid * grid for p in policy.positions(view)}
+    return sorted(p for p in wanted if p > num_hit_tokens)
 
 
-def num_common_tokens(one: Spans, two: Spans) -> int:
-    """Tokens on which both agree from the start. O(spans)."""
-    num_rows = min(len(one), len(two))
-    differs = one.ids[:num_rows] != two.ids[:num_rows]
-    differs |= one.ends[:num_rows] != two.ends[:num_rows]
-    row = int(differs.argmax()) if differs.any() else num_rows
-    if row < num_rows and one.ids[row] == two.ids[row]:
-        return int(min(one.ends[row], two.ends[row]))
-    return int(one.ends[row - 1]) if row else 0
+def _ends(request: Request, outputs: bool) -> tuple[int, int]:
+    """Tokens that are computed in all, and those of them whose content can be found again."""
+    last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
+    known = request.prompt.num_known_tokens
+    if outputs and known == request.num_prompt_tokens:
+        known += request.output.num_known_tokens
+    return last, min(last, known)
 
 
-Overlaps = Literal["uniform", "normal"]
+def _stride_tokens(
+    requests: Sequence[Request], page_tokens: int, policy: CheckpointPolicy, outputs: bool
+) -> int | None:
+    """Distance of states if all requests have theirs at the same multiples; else None."""
+    grids = {lcm(page_tokens, request.grid_tokens) for request in requests}
+    if len(grids) != 1:
+        return None
+    grid = grids.pop()
+    if isinstance(policy, AllBlocks):
+        return grid
+    if not isinstance(policy, Every) or grid % policy.tokens and policy.tokens % grid:
+        return None
+    stride = max(grid, policy.tokens)
+    # The cache moves a position in unknown output back to where the known content ends.
+    for last, known in (_ends(request, outputs) for request in requests):
+        if last // stride * stride > known and known // grid * grid % stride:
+            return None
+    return stride
 
 
-def synthetic_overlaps(
-    overlaps: Overlaps,
-    seed: int = 42,
-    *,
-    num_requests: int = 1000,
-    num_sessions: int = 10,
-    num_tokens: int = 4096,
-) -> list[Request]:
-    """The synthetic workload of the paper's code: prompts of equal length, sessions in turn; each
-    shares L tokens with its session's anchor, the rest is its own.
+def _refuse_residency(
+    requests: Sequence[Request],
+    page_tokens: int,
+    policy: CheckpointPolicy,
+    outputs: bool,
+    place: str,
+) -> None:
+    """Ask again with other hits and matches: no position behind the hit may change."""
+    for request in requests[:: max(1, len(requests) // _NUM_PROBES)]:
+        alone = named_positions(request, page_tokens, policy, outputs)
+        num_tokens = request.num_prompt_tokens
+        for hit, match in ((0, num_tokens // 2), (num_tokens // 3, num_tokens)):
+            asked = _positions(request, page_tokens, policy, outputs, hit, match)
+            if asked != [p for p in alone if p > hit]:
+                raise UserError(
+                    place,
+                    f"{type(policy).__name__} keeps states where it finds the cache's content to "
+                    "end, which differs from capacity to capacity, so that one pass cannot tell; "
+                    "allowed: policies that look at the request alone (none, prompt_end, "
+                    "turn_end, every, all_blocks), or a lockstep grid (--grid)",
+                )
 
-    uniform: L from 0 to num_tokens; normal: 0.7 and 0.1 of 4096 (2867, 410), cut to that range.
-    numpy's legacy generator is used, since the published numbers come from its stream.
-    """
-    # The stream of default_rng differs, and with it every number that is to be compared.
-    rng = np.random.RandomState(seed)
-    return list(
-        _prompts(_depths(rng, overlaps, num_requests, num_tokens), num_sessions, num_tokens)
+
+class _Names:
+    """Collects named positions: node -> {units: first request}. Requests come in order."""
+
+    def __init__(self, tree: PathTree) -> None:
+        self._parent = tree.parent.tolist()
+        self._start = tree.start.tolist()
+        self._last = tree.last_node.tolist()
+        self.of: dict[int, dict[int, int]] = {}
+
+    def add(self, request: int, units: int) -> None:
+        """Name a position on the request's own path. O(nodes between it and the path's end)."""
+        node = self._last[request]
+        while node != ROOT and self._start[node] >= units:
+            node = self._parent[node]
+        if node != ROOT:
+            self.of.setdefault(node, {}).setdefault(units, request)
+
+    def inside(self, end: Int64Array) -> Iterator[tuple[int, int, int]]:
+        """Names that are not at their node's end: (node, units, request), node by node, rising."""
+        for node, names in self.of.items():
+            for units, request in sorted(names.items()):
+                if units < end[node]:
+                    yield node, units, request
+
+
+def _refined(tree: PathTree, named: _Names) -> Placement:
+    """Split nodes so that each named position is a node's end; the old number stays below."""
+    parent, start = tree.parent.tolist(), tree.start.tolist()
+    end, unit_tokens = tree.end.tolist(), tree.unit_tokens.tolist()
+    by = [UNNAMED] * len(end)
+    for node, names in named.of.items():
+        by[node] = names.get(end[node], UNNAMED)
+    for node, units, request in named.inside(tree.end):
+        parent.append(parent[node])
+        start.append(start[node])
+        end.append(units)
+        unit_tokens.append(unit_tokens[node])
+        by.append(request)
+        parent[node], start[node] = len(parent) - 1, units
+    fine = replace(
+        tree,
+        parent=np.array(parent, dtype=np.int64),
+        start=np.array(start, dtype=np.int64),
+        end=np.array(end, dtype=np.int64),
+        unit_tokens=np.array(unit_tokens, dtype=np.int64),
     )
-
-
-def _depths(
-    rng: np.random.RandomState, overlaps: Overlaps, num_requests: int, num_tokens: int
-) -> Iterator[int]:
-    for _ in range(num_requests):
-        if overlaps == "uniform":
-            yield int(rng.randint(0, num_tokens + 1))
-        else:
-            yield int(np.clip(rng.normal(2867, 410), 0, num_tokens))
-
-
-def _prompts(depths: Iterable[int], num_sessions: int, num_tokens: int) -> Iterator[Request]:
-    for index, depth in enumerate(depths):
-        session = index % num_sessions
-        pairs = [(session, depth), (num_sessions + index, num_tokens - depth)]
-        spans = Spans.of([(content, length) for content, length in pairs if length])
-        yield Request(str(index), spans, Spans.unknown(0), session_id=str(session))
+    return Placement(fine, np.array(by, dtype=np.int64))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridsim.analysis.placement import dry_run, num_common_tokens, synthetic_overlaps
+from hybridsim.analysis.dry_run import dry_run, num_common_tokens, synthetic_overlaps
 from hybridsim.policies import make_checkpoint
 from hybridsim.request import Request, Spans
 
