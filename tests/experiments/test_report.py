@@ -199,7 +199,8 @@ def test_the_default_figures_fit_the_sweep(replayed: Path, timed: Path) -> None:
         ("ttft_s_p99", "Time to first token, p99 (s)"),
         ("peak_kv_bytes", "Peak KV memory (GiB)"),
         ("throughput_output_tokens_per_s", "Throughput output tokens (1/s)"),
-        ("num_preemptions", "Num preemptions"),
+        ("num_preemptions", "Preemptions"),
+        ("num_steps", "Num steps"),
     ],
 )
 def test_an_axis_says_its_unit(column: str, label: str) -> None:
