@@ -31,10 +31,10 @@ class RandomLeaf(RankingPolicy):
         self._rng, self._shared = setting.rng, setting.shared
 
     def on_kv_use(self, item: Resident, now: int) -> None:
-        item.kv_note = self._mark(is_kv=True)
+        item.kv_note = self._mark(item.kv_note, is_kv=True)
 
     def on_state_use(self, item: Resident, now: int) -> None:
-        item.state_note = self._mark(is_kv=False)
+        item.state_note = self._mark(item.state_note, is_kv=False)
 
     def kv_priority(self, item: Resident) -> Priority:
         return item.kv_note
@@ -47,6 +47,10 @@ class RandomLeaf(RankingPolicy):
         if evicted.priority[0] == self._phases[pool]:
             self._phases[pool] += 1  # only marked ones were left: a new phase
 
-    def _mark(self, *, is_kv: bool) -> Priority:
+    def _mark(self, note: Priority | None, *, is_kv: bool) -> Priority:
+        """The mark of the present phase; one set in this phase already stays as it is."""
         assert self._rng is not None, "prepare was not called"
-        return (self._phases[is_kv or self._shared], float(self._rng.random()))
+        phase = self._phases[is_kv or self._shared]
+        if note is not None and note[0] == phase:
+            return note
+        return (phase, float(self._rng.random()))
