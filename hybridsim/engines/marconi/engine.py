@@ -117,5 +117,5 @@ def _check(policy: str, variant: str, alpha: float, multiplier: int) -> None:
         raise unknown_name("engine.variant", variant, list(VARIANTS))
     if not 0 <= alpha < float("inf"):
         raise UserError("engine.alpha", f"{alpha} is not allowed; at least 0")
-    if multiplier < 2:
-        raise UserError("engine.multiplier", f"{multiplier} is not allowed; at least 2")
+    if multiplier < 1:
+        raise UserError("engine.multiplier", f"{multiplier} is not allowed; at least 1")

@@ -182,7 +182,7 @@ def test_the_model_must_be_of_the_artifacts_kind():
 @pytest.mark.parametrize(
     ("options", "place"),
     [({"policy": "v4"}, "engine.policy"), ({"variant": "fixed"}, "engine.variant"),
-     ({"alpha": -1.0}, "engine.alpha"), ({"multiplier": 1}, "engine.multiplier")],
+     ({"alpha": -1.0}, "engine.alpha"), ({"multiplier": 0}, "engine.multiplier")],
 )  # fmt: skip
 def test_bad_options_are_named(options, place):
     with pytest.raises(UserError, match=place):
