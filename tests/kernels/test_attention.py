@@ -142,7 +142,7 @@ def test_prefill_at_model_sizes(shape, device):
     if rotary:
         v = k[..., :value_size]
     tasks = [SequenceTask(n) for n in new]
-    plan = make_plan(tasks, attention.query_block(cache), device)
+    plan = make_plan(tasks, attention.query_block(cache, total, heads), device)
     scale = size**-0.5
     out = attention.prefill(q, k, v, cache, table, int32(prefix, device), plan, scale)
     first = 0

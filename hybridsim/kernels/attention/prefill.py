@@ -151,21 +151,28 @@ def prefill(
 
 
 def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
-    """Prefix tokens of one program: 2048, or less where that would leave multiprocessors idle.
+    """Prefix tokens of one program, for `num_programs` heads x query blocks.
 
-    Without splits, a short prompt after a long prefix would keep a few multiprocessors busy for
-    long and the rest idle.
+    The whole prefix where there are programs enough; else 2048, or less (256 at least) until there
+    are two programs a multiprocessor. Without splits, a short prompt after a long prefix would
+    keep a few multiprocessors busy for long and the rest idle.
     """
+    enough = 2 * num_multiprocessors(device)
+    if num_programs >= enough:
+        return max(max_prefix, 1)
     tokens = 2048
-    enough = num_multiprocessors(device)
     while tokens > 256 and num_programs * triton.cdiv(max_prefix, tokens) < enough:
         tokens //= 2
     return tokens
 
 
-def query_block(cache: PagedKV) -> int:
-    """Rows of a query block that suit the head size: the chunk size to make a plan with."""
-    return 64 if cache.keys.shape[3] > 256 else 128
+def query_block(cache: PagedKV, num_tokens: int, num_heads: int) -> int:
+    """Rows of a query block that suit the sizes: the chunk size to make a plan with."""
+    size = cache.keys.shape[3]
+    if size > 256:
+        return 64
+    few = triton.cdiv(num_tokens, 128) * num_heads <= num_multiprocessors(cache.keys.device)
+    return 64 if size == 256 and few else 128
 
 
 def tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
@@ -174,7 +181,5 @@ def tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
     if size > 256:
         return 32, 8, 2
     if size == 256:
-        return 64, 8, 2
-    if size == 128 and query_rows == 128:
-        return 128, 8, 3
-    return 64, 4, 3
+        return (64, 8, 2) if query_rows == 128 else (32, 4, 3)
+    return 64, 8 if size == 128 and query_rows == 128 else 4, 3

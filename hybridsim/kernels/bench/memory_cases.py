@@ -106,7 +106,9 @@ def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -
         cache = make_cache(geometry, max(1, prefix // 16), 16, seed + 3)
         table = permutation(max(1, prefix // 16), seed + 7).view(1, -1)
         num_prefix = torch.tensor([prefix], device="cuda", dtype=torch.int32)
-        plan = make_plan([SequenceTask(tokens)], attention.query_block(cache), "cuda")
+        plan = make_plan(
+            [SequenceTask(tokens)], attention.query_block(cache, tokens, heads), "cuda"
+        )
         return lambda: attention.prefill(
             q, k, v, cache, table, num_prefix, plan, size**-0.5, max_prefix=prefix
         )

@@ -106,7 +106,7 @@ def main() -> None:
     profile["attention"] = {
         "multiprocessors": num_multiprocessors(model.states.device),
         "heads": model.shape.heads,
-        "query_block": query_block(model.caches[0]),
+        "query_block": query_block(model.caches[0], 1, model.shape.heads),
     }
     for name, table in profile["operators"].items():
         measure_part(model, name, table)

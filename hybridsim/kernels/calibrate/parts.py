@@ -23,7 +23,7 @@ MakeCalls = Callable[[HybridModel, tuple[int, ...]], list[Call]]
 
 def batch_of(model: HybridModel, shape: StepShape, seed: int) -> StepBatch:
     """A batch on random slots and pages of the model."""
-    block = query_block(model.caches[0])
+    block = query_block(model.caches[0], shape.num_prefill_tokens, model.shape.heads)
     return make_batch(shape, model.num_pages, model.num_slots, block, CHUNK_SIZE, seed)
 
 
