@@ -13,7 +13,7 @@ FLOORS: dict[str, float | None] = {
     "traces": 1, "policies": 1, "cost": 1, "report": 1,
     "analysis": 2, "cache": 2, "engines": 2,
     "sim": 3,
-    "build": 4, "sweep": 4.5,  # one floor, but sweep stands on build
+    "build": 4, "sweep": 4.5, "plan": 4.5,  # one floor, but these stand on build
     "cli": 5, "__main__": 6,
     "kernels": None, "twin": None,
 }  # fmt: skip

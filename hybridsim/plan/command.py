@@ -1,0 +1,208 @@
+"""What `hybridsim plan` does: from a trace, a model and memories to a recommendation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from hybridsim.analysis.curve import CacheRules, lru_surface
+from hybridsim.analysis.inputs import Subject, Wish
+from hybridsim.analysis.planner import SplitRules
+from hybridsim.analysis.steps import Surface
+from hybridsim.errors import UserError, unknown_name
+from hybridsim.plan import sglang, vllm
+from hybridsim.plan.bench import Bench, Trial
+from hybridsim.plan.confidence import (
+    CrossCheck,
+    SeedCheck,
+    cross_splits,
+    cross_trials,
+    is_same_trace,
+    seed_check,
+)
+from hybridsim.plan.draw import draw_settings, draw_split_plans
+from hybridsim.plan.inputs import Inputs, load_inputs
+from hybridsim.plan.report import Report, print_report, write_report
+from hybridsim.plan.research import ResearchPlanner, candidates, label_of
+from hybridsim.plan.result import MemoryPlan, Planner, TargetPlan
+from hybridsim.plan.sglang import SGLangPlanner
+from hybridsim.plan.vllm import VLLMPlanner
+from hybridsim.policies import make_checkpoint
+from hybridsim.request import Request
+
+RESEARCH, SGLANG = "research", "sglang-0.5.23"
+VLLM = ("vllm-0.33.0", "vllm-0.27.1")
+PLANNED = (RESEARCH, SGLANG, *VLLM)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options of the command. `fixed`: engine options that are not searched. `tp`: ranks."""
+
+    engine: str = RESEARCH
+    memories_bytes: tuple[int, ...] = ()
+    target: float | None = None
+    tp: int = 1
+    step: float = 0.05
+    num_seeds: int = 3
+    fixed: Mapping[str, object] = field(default_factory=dict)
+
+
+def run(path: Path, wish: Wish, options: PlanOptions, out_dir: Path, console: Console) -> Report:
+    """Plan, check, write and print. UserError for bad input, before anything is written."""
+    _check(options)
+    inputs = load_inputs(path, wish, options.tp)
+    bench = _bench(inputs.subject, options, wish)
+    bench.on_trial = lambda trial, wall_s: console.print(
+        f"  {100 * trial.token_hit_rate:6.2f} %  {wall_s:5.1f} s  {trial.settings}",
+        markup=False,
+        highlight=False,
+    )
+    planner = _planner(inputs.subject, bench, options, wish)
+    report = _report(inputs, options, bench, planner)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    for written in [*write_report(out_dir, report), *_figures(out_dir, report, bench, planner)]:
+        console.print(f"wrote {written}", markup=False, highlight=False)
+    print_report(report)
+    return report
+
+
+def _check(options: PlanOptions) -> None:
+    if options.engine not in PLANNED:
+        raise unknown_name("--engine", options.engine, list(PLANNED))
+    if not options.memories_bytes and options.target is None:
+        raise UserError("--memory", "is missing; allowed: a size such as 16GiB, or --target alone")
+    if options.target is not None and not 0 < options.target <= 1:
+        raise UserError("--target", f"{options.target}; allowed: a hit rate > 0 and <= 1")
+    if not 0 < options.step < 0.5:
+        raise UserError("--step", f"{options.step}; allowed: a fraction > 0 and < 0.5")
+
+
+def _bench(subject: Subject, options: PlanOptions, wish: Wish) -> Bench:
+    fixed: dict[str, Any] = {f"engine.{key}": value for key, value in options.fixed.items()}
+    if options.engine == RESEARCH:
+        fixed["cache.page_size"] = subject.rules.page_tokens
+    elif wish.page_size is not None:
+        if options.engine != SGLANG:
+            raise UserError("--page-size", "vLLM's blocks follow from the model; allowed: none")
+        fixed["cache.page_size"] = wish.page_size
+    requests = subject.trace.requests
+    return Bench(options.engine, subject.model, requests, subject.num_warmup, fixed)
+
+
+def _planner(subject: Subject, bench: Bench, options: PlanOptions, wish: Wish) -> Planner:
+    if options.engine in VLLM:
+        return VLLMPlanner(bench, options.engine.removeprefix("vllm-"))
+    if options.engine == SGLANG:
+        page_tokens = wish.page_size or 1
+        return SGLangPlanner(bench, replace(subject.rules, page_tokens=page_tokens), options.step)
+    policies = _policies(subject, wish)
+    return ResearchPlanner(bench, subject.rules, policies, options.step)
+
+
+def _policies(subject: Subject, wish: Wish) -> dict[str, Any]:
+    """Those named on the command line, else all that the research cache has."""
+    if not wish.checkpoint:
+        return candidates(subject.trace.requests)
+    values = [yaml.safe_load(text) for text in wish.checkpoint]  # checked when it was loaded
+    return {label_of(value): value for value in values}
+
+
+def _report(inputs: Inputs, options: PlanOptions, bench: Bench, planner: Planner) -> Report:
+    plans = [planner.plan(size) for size in options.memories_bytes]
+    target: TargetPlan | None = None
+    if options.target is not None:
+        target = planner.reach(options.target)
+        if target.memory_bytes is not None and target.memory_bytes not in options.memories_bytes:
+            plans.append(planner.plan(target.memory_bytes))
+    halves = {plan.memory_bytes: _halves(plan, bench, inputs, planner) for plan in plans}
+    seeds, seed_note = _seeds(inputs, options, bench, plans, planner)
+    return Report(
+        inputs.subject, inputs.base, options.engine, plans, target, halves, seeds, seed_note,
+        bench.trials,
+    )  # fmt: skip
+
+
+def _halves(
+    plan: MemoryPlan, bench: Bench, inputs: Inputs, planner: Planner
+) -> dict[str, list[CrossCheck]]:
+    tried = [t for t in bench.trials if t.settings.get("cache.memory") == plan.memory_bytes]
+    found = {"settings replayed": cross_trials(tried, partial(_trial_label, bench))}
+    rules, surface_of = _one_pass_of(plan, inputs.subject.rules, planner)
+    if rules is not None and surface_of is not None:
+        found[f"splits, one pass, {plan.one_pass.label if plan.one_pass else ''}"] = cross_splits(
+            bench.requests, bench.num_warmup, plan.memory_bytes, rules, surface_of
+        )
+    return found
+
+
+def _trial_label(bench: Bench, trial: Trial) -> str:
+    if bench.engine in VLLM:
+        return vllm.label_of(trial, bench.fixed)
+    slots = f"{trial.capacity.state_slots} states"
+    if bench.engine == SGLANG:
+        return f"{sglang.label_of(trial)}, {slots}"
+    return f"{label_of(trial.settings['cache.checkpoint'])}, {slots}"
+
+
+def _one_pass_of(
+    plan: MemoryPlan, rules: CacheRules, planner: Planner
+) -> tuple[SplitRules | None, Any]:
+    """How to draw the plan's surface for other requests; None, None for engines of one pool."""
+    if plan.one_pass is None or not isinstance(planner, ResearchPlanner | SGLangPlanner):
+        return None, None
+    if isinstance(planner, SGLangPlanner):
+        policy: Any = plan.one_pass.label
+        rules = replace(rules, page_tokens=planner.rules.page_bytes // rules.kv_bytes_per_token)
+    else:
+        policy = planner.policies.get(plan.one_pass.label, plan.one_pass.label)
+
+    def surface_of(requests: Sequence[Request], num_warmup: int) -> Surface:
+        return lru_surface(requests, rules, make_checkpoint(policy), num_warmup=num_warmup)
+
+    return planner.rules, surface_of
+
+
+def _seeds(
+    inputs: Inputs,
+    options: PlanOptions,
+    bench: Bench,
+    plans: Sequence[MemoryPlan],
+    planner: Planner,
+) -> tuple[dict[int, list[SeedCheck]], str]:
+    """Each plan under other seeds, if the trace draws anything at all."""
+    if options.num_seeds < 2:
+        return {}, "seeds: not asked for (--seeds 1)"
+    found: dict[int, list[SeedCheck]] = {plan.memory_bytes: [] for plan in plans}
+    for seed in range(1, options.num_seeds):
+        requests = inputs.requests_of_seed(seed)
+        if is_same_trace(requests, bench.requests):
+            return {}, "seeds: the trace draws nothing at random, so no seed changes it"
+        for plan in plans:
+            rules, surface_of = _one_pass_of(plan, inputs.subject.rules, planner)
+            check = seed_check(seed, requests, bench, plan, rules, surface_of)
+            found[plan.memory_bytes].append(check)
+    return found, f"seeds: 0 is the plan's own; 1 to {options.num_seeds - 1} are drawn anew"
+
+
+def _figures(out_dir: Path, report: Report, bench: Bench, planner: Planner) -> list[Path]:
+    title = f"{report.subject.name}, {bench.model.name}, {bench.engine}"
+    written = []
+    with_surface = [plan for plan in report.plans if plan.one_pass is not None]
+    if with_surface and isinstance(planner, ResearchPlanner | SGLangPlanner):
+        for label in dict.fromkeys(p.one_pass.label for p in with_surface if p.one_pass):
+            mine = [p for p in with_surface if p.one_pass and p.one_pass.label == label]
+            slug = "".join(c if c.isalnum() else "-" for c in label).strip("-")
+            path = out_dir / ("surface.png" if len(mine) == len(with_surface)
+                              else f"surface-{slug}.png")  # fmt: skip
+            draw_split_plans(path, title, mine, planner.rules, bench.trials)
+            written.append(path)
+    for plan in report.plans[:1]:
+        rows = {label: trial.token_hit_rate for label, trial in plan.by_policy.items()}
+        draw_settings(out_dir / "settings.png", f"{title}, {plan.memory_text}", rows)
+        written.append(out_dir / "settings.png")
+    return written

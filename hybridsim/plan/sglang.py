@@ -1,0 +1,161 @@
+"""Plans for SGLang: its split by its own flags, its strategies and knobs, all by its own replay."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybridsim.analysis.curve import CacheRules
+from hybridsim.analysis.planner import longest_request, rate_at
+from hybridsim.build.sglang import sized_options
+from hybridsim.errors import UserError
+from hybridsim.plan.bench import Bench, Settings, Trial
+from hybridsim.plan.common import (
+    gains_by_replay,
+    needed_split,
+    pools_of,
+    reach_by_replay,
+    surfaces,
+    too_small,
+)
+from hybridsim.plan.flags import sglang_flags
+from hybridsim.plan.result import MemoryPlan, OnePass, TargetPlan
+from hybridsim.plan.search import climb, descend
+from hybridsim.policies import make_checkpoint
+
+STRATEGY, SLOTS = "engine.strategy", "engine.max_mamba_cache_size"
+# Defaults first: of equal settings the earlier one stays.
+AXES: Mapping[str, Sequence[Any]] = {
+    STRATEGY: ("extra_buffer", "extra_buffer_lazy", "no_buffer"),
+    "engine.chunked_prefill_size": (8192, 2048, 4096, 16384),
+    "engine.max_states_per_path": (-1, 2, 4, 8),
+    "engine.eviction_policy": ("lru", "slru", "lfu"),
+}
+IN_OUTPUTS: Mapping[str, Sequence[Any]] = {"engine.track_interval": (256, 64, 512, 1024)}
+_GUIDE = "prompt_end"
+_FLAGS = {
+    STRATEGY: "--mamba-radix-cache-strategy",
+    "engine.track_interval": "--mamba-track-interval",
+    "engine.chunked_prefill_size": "--chunked-prefill-size",
+    "engine.max_states_per_path": "--mamba-max-states-per-path",
+    "engine.eviction_policy": "--radix-eviction-policy",
+    "cache.page_size": "--page-size",
+}
+
+
+class SGLangPlanner:
+    """The search begins at the split that one pass finds best for states at prompt ends."""
+
+    def __init__(self, bench: Bench, rules: CacheRules, step: float) -> None:
+        if not rules.state_bytes or not rules.kv_bytes_per_token:
+            raise UserError("--model", f"{bench.model.name} is no hybrid; SGLang is for hybrids")
+        self.bench, self.step = bench, step
+        requests = list(bench.requests)
+        self.rules = longest_request(
+            requests, rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes
+        )
+        guide = {_GUIDE: make_checkpoint(_GUIDE)}
+        self.surface = surfaces(requests, rules, guide, bench.num_warmup)[_GUIDE]
+        has_outputs = any(request.output.num_known_tokens for request in requests)
+        self.axes = {**AXES, **(IN_OUTPUTS if has_outputs else {})}
+        self._best: Trial | None = None
+
+    def plan(self, memory_bytes: int) -> MemoryPlan:
+        """Split of the one-pass optimum, then strategy and knobs in turn, then a climb."""
+        baseline = self.bench.attempt({"cache.memory": memory_bytes})
+        usable = memory_bytes - self.rules.state_bytes  # one slot pads batches
+        split = needed_split(self.surface, usable, self.rules)
+        fraction = split.pools.state_slots * self.rules.state_bytes / memory_bytes
+        start = self.bench.attempt(self._split({"cache.memory": memory_bytes}, fraction))
+        start = start or baseline
+        if start is None:
+            raise too_small(memory_bytes, self.rules)
+        if baseline is not None and baseline.num_refused < start.num_refused:
+            start, fraction = baseline, self._fraction(baseline)
+        best = descend(self.bench, start, self.axes)
+        fraction, around = climb(self.bench, best, fraction, self.step, self._split)
+        self._best = best = around.at
+        pools = pools_of(best, self.bench.model.kv_bytes_per_token)
+        return MemoryPlan(
+            memory_bytes,
+            label_of(best),
+            best,
+            self._by_policy(memory_bytes),
+            fraction,
+            around,
+            OnePass(_GUIDE, self.surface, split, pools, rate_at(self.surface, pools), False),
+            baseline,
+            gains_by_replay(self.bench, best, memory_bytes, self._grown),
+            self._server_flags(memory_bytes, best),
+            self._notes(best),
+        )
+
+    def reach(self, target: float) -> TargetPlan:
+        """By replays with the settings of the last plan, the split's fraction kept."""
+        start = int(self._best.settings["cache.memory"]) if self._best else self.rules.state_bytes
+        if self._best is None:
+            start = 4 * (self.rules.longest.kv_bytes + 8 * self.rules.state_bytes)
+            self.plan(start)
+        assert self._best is not None
+        return reach_by_replay(self.bench, target, label_of(self._best), start, self._grown)
+
+    def _split(self, settings: Settings, fraction: float) -> Settings:
+        slots = int(settings["cache.memory"] * fraction) // self.rules.state_bytes
+        return {**settings, SLOTS: max(slots, 1)}
+
+    def _fraction(self, trial: Trial) -> float:
+        slots = trial.capacity.state_slots or 0
+        return slots * self.rules.state_bytes / int(trial.settings["cache.memory"])
+
+    def _grown(self, memory_bytes: int) -> Settings:
+        assert self._best is not None
+        settings = {**self._best.settings, "cache.memory": memory_bytes}
+        return self._split(settings, self._fraction(self._best))
+
+    def _by_policy(self, memory_bytes: int) -> dict[str, Trial]:
+        found: dict[str, Trial] = {}
+        for trial in self.bench.trials:
+            if trial.settings.get("cache.memory") == memory_bytes:
+                label = label_of(trial)
+                if label not in found or trial.token_hit_rate > found[label].token_hit_rate:
+                    found[label] = trial
+        return found
+
+    def _server_flags(self, memory_bytes: int, best: Trial) -> dict[str, str]:
+        given = {
+            key.removeprefix("engine."): value
+            for key, value in best.settings.items()
+            if key.startswith("engine.") and key != SLOTS
+        }
+        page_size = int(best.settings.get("cache.page_size", 1))
+        options, inputs = sized_options(self.bench.model, memory_bytes, given, page_size)
+        assert best.capacity.state_slots is not None
+        flags = sglang_flags(options, inputs, best.capacity.state_slots)
+        named = {flag: str(best.settings[k]) for k, flag in _FLAGS.items() if k in best.settings}
+        return {
+            **named,
+            "--max-mamba-cache-size": str(flags.max_mamba_cache_size),
+            "--mamba-full-memory-ratio": f"{flags.mamba_full_memory_ratio!r} (instead of the size)",
+        }
+
+    def _notes(self, best: Trial) -> list[str]:
+        notes = [
+            "strategy and knobs were searched one after another by replay, not exhaustively",
+            *[f"not allowed: {reason}" for reason in dict.fromkeys(self.bench.refused.values())],
+            *best.outcome,
+        ]
+        if "engine.track_interval" not in self.axes:
+            notes.append("track interval left out: the trace does not tell the outputs' content")
+        if best.num_refused:
+            notes.append(f"{best.num_refused} requests are refused in this memory")
+        return notes
+
+
+def label_of(trial: Trial) -> str:
+    """Strategy and the knobs that are not as the server has them."""
+    given = trial.settings
+    strategy = str(given.get(STRATEGY, AXES[STRATEGY][0]))
+    knobs = [
+        f"{key.removeprefix('engine.')}={given[key]}"
+        for key, values in {**AXES, **IN_OUTPUTS}.items()
+        if key != STRATEGY and given.get(key, values[0]) != values[0]
+    ]
+    return ", ".join([strategy, *knobs])
