@@ -1,0 +1,172 @@
+"""The measured cost model: tables, sums over decode steps, the fit, and bad profiles."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridsim.cost.base import PrefillChunk
+from hybridsim.cost.break_even import break_even_tokens
+from hybridsim.cost.fitting import fit, judge, predict
+from hybridsim.cost.measured import PARTS, MeasuredCost, parse_profile, read_profile
+from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.cost.tables import Curve, read_table
+from hybridsim.errors import UserError
+
+
+def operator(axes, function):
+    """A table of exact values of `function` over the product of `axes`."""
+    points = [
+        {"at": list(at), "median_s": function(*at), "low_s": function(*at) * 0.99,
+         "high_s": function(*at) * 1.01, "num_samples": 7}
+        for at in product(*axes)
+    ]  # fmt: skip
+    return {"axes": [str(i) for i in range(len(axes))], "points": points}
+
+
+def profile_data():
+    """A GPU whose parts take simple times, so that a step can be computed by hand."""
+    tokens, counts = (16, 64, 256, 1024, 4096), (1, 2, 4, 8)
+    operators = {
+        "dense": operator([(1, 100, 1000, 8000)], lambda n: 1e-3 + 1e-6 * n),
+        "head": operator([(1, 100, 512)], lambda n: 1e-4 + 1e-7 * n),
+        "recurrent_prefill": operator([tokens, counts], lambda n, k: 1e-6 * n * k),
+        "recurrent_decode": operator([(1, 64, 512)], lambda n: 1e-5 * n),
+        "full_prefill": operator([tokens, (0, 1000, 32000)], lambda n, p: 1e-9 * n * (p + 1000)),
+        "full_decode": operator([(1, 64, 512), (100, 1000, 20000)], lambda n, c: 1e-9 * n * c),
+        "copy": operator([(1, 8, 64)], lambda n: 1e-5 * n),
+    }  # fmt: skip
+    return {
+        "format": "hybridsim-profile-1", "model": "m", "tp": 1,
+        "machine": {"gpu": "G", "date": "D"}, "state_bytes": 1000,
+        "attention": {"multiprocessors": 100, "heads": 8, "query_block": 64},
+        "operators": operators, "fit_steps": [],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def cost():
+    return MeasuredCost(parse_profile(profile_data(), "p"))
+
+
+def test_a_decode_step_is_the_sum_of_its_parts(cost):
+    """10 requests at 500 tokens: 1.01 ms dense + 0.101 ms head + 0.1 ms states + 5 us attention."""
+    assert cost.step_s((), 10, 5000) == pytest.approx(1.01e-3 + 1.01e-4 + 1e-4 + 5e-6)
+    assert cost.step_s((), 0, 0) == 0.0
+    assert not cost.extrapolated
+
+
+def test_a_prefill_step_reads_its_own_tables(cost):
+    """1024 new after 1000: 2.024 ms + 0.1001 ms + 1.024 ms scan + 2.048 ms attention + copy."""
+    seconds = cost.step_s([PrefillChunk(1024, 1000)], 0, 0, copied_bytes=2000)
+    assert seconds == pytest.approx(2.024e-3 + 1.001e-4 + 1.024e-3 + 2.048e-3 + 2e-5)
+
+
+def test_scans_of_unequal_chunks_run_side_by_side(cost):
+    """Where time is proportional to all tokens, chunks of 64 and 1024 take what 1088 tokens do."""
+    parts = cost.parts_s([PrefillChunk(64, 0), PrefillChunk(1024, 0)], 0, 0)
+    assert parts["recurrent_prefill"] == pytest.approx(1.088e-3)
+
+
+@given(st.integers(1, 600), st.integers(1, 400), st.integers(0, 30000), st.integers(0, 10**6))
+def test_many_decode_steps_equal_one_by_one(requests, steps, context, extra):
+    cost = MeasuredCost(parse_profile(profile_data(), "p"))
+    start = requests * context + extra % requests
+    total = sum(cost.step_s((), requests, start + i * requests) for i in range(steps))
+    assert cost.decode_steps_s(steps, requests, start) == pytest.approx(total, rel=1e-9)
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=2, max_size=6, unique=True).map(sorted),
+    st.floats(-10, 60), st.integers(0, 70), st.data(),
+)  # fmt: skip
+def test_curve_sums_equal_the_sum_of_their_values(knots, start, count, data):
+    values = data.draw(st.lists(st.floats(0.1, 9), min_size=len(knots), max_size=len(knots)))
+    curve = Curve(tuple(map(float, knots)), tuple(values))
+    expected = sum(curve.at(start + i) for i in range(count))
+    assert curve.sum_at(start, count) == pytest.approx(expected, abs=1e-9)
+
+
+def test_lookups_off_the_grid_are_counted_and_told(cost):
+    cost.step_s((), 600, 600 * 50)
+    assert set(cost.extrapolated) == {"head", "recurrent_decode", "full_decode"}
+    assert any("full_decode" in note for note in cost.notes())
+
+
+def test_the_fit_finds_the_overhead_and_scale_that_were_put_in():
+    """Steps made as 0.2 ms + 1.1 x parts are fitted exactly."""
+    data = profile_data()
+    plain = MeasuredCost(parse_profile(data, "p"))
+    rng = np.random.default_rng(0)
+    steps = []
+    for _ in range(20):
+        chunks = [[int(n), int(p)] for n, p in rng.integers(20, 4000, (rng.integers(0, 3), 2))]
+        decodes = int(rng.integers(1, 200))
+        step = {"chunks": chunks, "num_decodes": decodes, "decode_context_tokens": 700 * decodes}
+        parts = plain.parts_s([PrefillChunk(*c) for c in chunks], decodes, 700 * decodes)
+        steps.append(step | {"median_s": 2e-4 + 1.1 * sum(parts.values())})
+    found = fit(data | {"fit_steps": steps})
+    assert found.overhead_s == pytest.approx(2e-4)
+    assert found.scale == pytest.approx(1.1)
+    assert found.error < 1e-9
+
+
+def test_break_even_is_where_the_gap_costs_more_than_the_copy(cost):
+    """Copying one state takes 10 us. A gap of g tokens: 1 us a token dense, 1 us scan; attention
+    grows from 1024 x 2000 to (1024 + g) x (2000 - g) ns, 0.98 us a token at first: 2.98 us in all,
+    so that 3 tokens cost less than the copy and 4 cost more."""
+    assert break_even_tokens(cost, 1000, 1024, 1000) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["operators"].pop("copy"), "lacks copy"),
+        (lambda d: d.pop("attention"), "is missing"),
+        (lambda d: d["operators"]["head"]["points"].clear(), "too few points"),
+        (lambda d: d["operators"]["full_decode"]["points"].pop(), "lacks the point"),
+        (lambda d: d["operators"]["head"]["points"][0].update(median_s=0.0), "not above 0"),
+    ],
+)
+def test_profiles_with_holes_are_refused(change, message):
+    data = profile_data()
+    change(data)
+    with pytest.raises(UserError, match=message):
+        parse_profile(data, "p.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "is not JSON"), ("[]", "not a cost profile"), (None, "cannot be")]
+)
+def test_files_that_are_no_profiles_are_refused(text, message, tmp_path):
+    path = tmp_path / "p.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_profile(path)
+
+
+def test_tables_are_exact_at_their_points():
+    data = operator([(1, 3, 9), (2, 5)], lambda x, y: 1.0 + x * y)
+    table = read_table("t", data, "p")
+    for x, y in product((1, 3, 9), (2, 5)):
+        assert table.row(x).at(y) == pytest.approx(1 + x * y)
+        assert table.power_row(x).at(y) == pytest.approx(1 + x * y)
+
+
+def test_the_shipped_profile_predicts_the_held_out_steps(repo_dir):
+    """The issue's bounds: median 3 %, p95 8 %, bias 1 % over 200 steps that no fit has seen."""
+    path = repo_dir / "results" / "calibration" / "held_out_steps.json"
+    if not path.exists():
+        pytest.skip("the measured steps are not in this checkout")
+    steps = json.loads(path.read_text())["steps"]
+    cost = MeasuredCost(read_profile(shipped_profiles()["h200", "qwen3.5-0.8b"]))
+    result = judge(predict(cost, steps), np.array([step["median_s"] for step in steps]))
+    assert result.num_steps == 200
+    assert result.median_absolute <= 0.03
+    assert result.p95_absolute <= 0.08
+    assert abs(result.bias) <= 0.01
+    assert set(PARTS) == set(cost.profile.tables)
