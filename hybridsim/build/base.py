@@ -31,6 +31,22 @@ class Capacity:
         return all(limit is None for limit in limits)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds any policy in this memory, in bytes.
+
+    `capacity_bytes`: of one shared pool, or of the KV pool if `state_capacity_bytes` is given.
+    `page_tokens`: a hit is a multiple of it. `kv_bytes_per_token` and `state_bytes` must not be
+    more than the cache really takes.
+    """
+
+    kv_bytes_per_token: int
+    state_bytes: int
+    capacity_bytes: float
+    state_capacity_bytes: float | None = None
+    page_tokens: int = 1
+
+
 OnProgress = Callable[[int, int], None]
 
 
@@ -49,6 +65,7 @@ class Built:
     `cache` is what timed mode drives; None where the engine has no timed mode.
     `usage` gives further summary columns after a run, such as peaks in bytes; `outcome` sentences
     about what happened that no number tells, such as the death of the modelled engine.
+    `limits`: for the bound on what any policy could hit; None where none is known to hold.
     `prepare(requests, seed)` comes before the first request, for policies that want to know them.
     `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
     """
@@ -62,6 +79,7 @@ class Built:
     caps_last_token: bool
     notes: tuple[str, ...] = ()
     outcome: Callable[[], list[str]] = list
+    limits: Limits | None = None
     prepare: Callable[[Sequence[Request], int], None] = lambda requests, seed: None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from hybridsim.build.base import Built, Capacity, needed, refuse_too_small
+from hybridsim.build.base import Built, Capacity, Limits, needed, refuse_too_small
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.config import UNLIMITED, CacheConfig
@@ -61,7 +61,21 @@ def build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOption
         options.cache_outputs,
         options.compute_last_token,
         prepare=prepare,
+        limits=_limits(cache, model, capacity),
     )
+
+
+def _limits(cache: CacheConfig, model: ModelSpec, capacity: Capacity) -> Limits | None:
+    if capacity.is_unlimited:
+        return None
+    kv, state = model.kv_bytes_per_token, model.state_bytes
+    if cache.layout == "shared":
+        assert capacity.total_bytes is not None
+        return Limits(kv, state, capacity.total_bytes, page_tokens=cache.page_size)
+    assert capacity.kv_tokens is not None
+    slots = capacity.state_slots
+    state_capacity = None if slots is None else slots * state
+    return Limits(kv, state, capacity.kv_tokens * kv, state_capacity, cache.page_size)
 
 
 def _policy(named: Any) -> str | dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hybridsim.build.base import Built, Capacity, needed, serve_all
+from hybridsim.build.base import Built, Capacity, Limits, needed, serve_all
 from hybridsim.config import UNLIMITED, CacheConfig, validate
 from hybridsim.engines.sglang.engine import SGLangEngine
 from hybridsim.engines.sglang.options import SGLangOptions, options_from
@@ -65,8 +65,21 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
         model,
         keeps_outputs=options.radix,
         caps_last_token=True,
+        limits=_limits(options, model),
         notes=("SGLang 0.5.23: one request at a time through the engine's own decisions",),
         outcome=lambda: [f"the engine would die: {engine.death}"] if engine.death else [],
+    )
+
+
+def _limits(options: SGLangOptions, model: ModelSpec) -> Limits | None:
+    if options.int8_ckpt or options.sliding_window is not None:
+        return None  # states in bytes of their own, or KV that is given up behind the window
+    return Limits(
+        model.kv_bytes_per_token,
+        model.state_bytes,
+        options.kv_tokens * model.kv_bytes_per_token,
+        options.state_slots * model.state_bytes,
+        options.page_size,
     )
 
 

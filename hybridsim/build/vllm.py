@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from hybridsim.build.base import Built, Capacity, serve_all
+from hybridsim.build.base import Built, Capacity, Limits, serve_all
 from hybridsim.build.sglang import RawOptions
 from hybridsim.config import UNLIMITED, CacheConfig
 from hybridsim.engines.vllm.engine import VLLMEngine
@@ -53,8 +53,18 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
         model,
         keeps_outputs=options.caching,
         caps_last_token=True,
+        limits=_limits(model, layout, num_blocks),
         notes=(f"vLLM {version}: one request at a time through the engine's own decisions",),
         outcome=lambda: _stuck(engine),
+    )
+
+
+def _limits(model: ModelSpec, layout: Layout, num_blocks: int) -> Limits:
+    """Bytes without the padding, which only loosens the bound; a hit may end at any unit."""
+    return Limits(
+        layout.kv_bytes_per_token * len(model.attention_layers),
+        layout.state_bytes * len(model.recurrent_layers),
+        (num_blocks - 1) * layout.bytes_per_block,
     )
 
 

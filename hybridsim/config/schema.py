@@ -244,6 +244,11 @@ class RunConfig(_Strict):
         SchedulerConfig(), "a mapping", "limits of a step; timed only"
     )
     arrivals: ArrivalsConfig = _key(ArrivalsConfig(), "a mapping", "sending times; timed only")
+    bound: StrictBool = _key(
+        True,
+        "true, false",
+        "prove how much any policy could hit in the same memory; replay only",
+    )
     seed: StrictInt = _key(0, "an integer >= 0", "seed of all randomness", ge=0)
 
     @model_validator(mode="after")

@@ -6,11 +6,12 @@ import pandas as pd
 
 from hybridsim.config import PlotConfig, value_at
 from hybridsim.errors import UserError
-from hybridsim.report.figure import Figure, Level, Panel, Series, Style
+from hybridsim.report.figure import Band, Figure, Level, Panel, Series, Style
 from hybridsim.report.tables import Results
 from hybridsim.report.units import XAxis, in_unit_for, key_label, quantity, x_axis, y_axis
 
 CEILING = "ceiling_token_hit_rate"
+BRACKET = ("feasible_token_hit_rate", "bound_token_hit_rate")
 _UNDER_CEILING = {"token_hit_rate", "token_match_rate"}
 
 
@@ -100,7 +101,26 @@ def _panel(
     levels = _ceilings(rows) if _UNDER_CEILING & set(plot.y) else []
     highest *= units[plot.y[-1]].factor
     highest = max([highest, *(level.y for level in levels)])
-    return Panel(title, x.axis, y_axis(list(units.values()), highest), series, levels)
+    bands = _brackets(rows, plot.x or "", x) if "token_hit_rate" in plot.y else []
+    y = y_axis(list(units.values()), highest)
+    return Panel(title, x.axis, y, series, levels, bands)
+
+
+def _brackets(rows: pd.DataFrame, key: str, x: XAxis) -> list[Band]:
+    """Where the best that any policy could do lies; of several memories at one place the best."""
+    if not set(BRACKET) <= set(rows.columns):
+        return []
+    known = rows[rows[BRACKET[1]].notna() & rows[key].notna()]
+    best = {
+        x.positions[str(value)]: part
+        for value, part in known.groupby(key)
+        if value not in x.apart
+    }
+    if len(best) < 2:
+        return []
+    places = sorted(best)
+    low, high = ([100 * float(best[p][name].max()) for p in places] for name in BRACKET)
+    return [Band("best possible (proven)", places, low, high)]
 
 
 def _points(

@@ -55,6 +55,16 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A grey stretch between two curves, such as where the best possible lies."""
+
+    label: str
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One pair of axes."""
 
@@ -63,6 +73,7 @@ class Panel:
     y: Axis
     series: list[Series]
     levels: list[Level] = field(default_factory=list)
+    bands: list[Band] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The same figures for the report, drawn by plotly in the reader's browser."""
 
+from collections.abc import Sequence
 from math import ceil, log10
 from typing import Any
 
@@ -10,6 +11,7 @@ from hybridsim.report.figure import (
     COLORS,
     PLOTLY_MARKERS,
     Axis,
+    Band,
     Figure,
     Panel,
     Scale,
@@ -55,6 +57,11 @@ def _draw_panel(canvas: Any, panel: Panel, row: int, column: int, shown: set[str
     for series in panel.series:
         canvas.add_trace(_trace(series, series.label not in shown), row=row, col=column)
         shown.add(series.label)
+    for band in panel.bands:
+        for y, fill in ((band.low, None), (band.high, "tonexty")):
+            edge = _edge(band, y, fill, band.label not in shown)
+            canvas.add_trace(edge, row=row, col=column)
+        shown.add(band.label)
     for level in panel.levels:
         canvas.add_hline(
             level.y,
@@ -95,6 +102,20 @@ def _trace(series: Series, is_first: bool) -> go.Scatter | go.Bar:
             "width": 2,
         },
         marker={"symbol": PLOTLY_MARKERS[series.color % len(PLOTLY_MARKERS)], "size": 8},
+    )
+
+
+def _edge(band: Band, y: Sequence[float], fill: str | None, is_first: bool) -> go.Scatter:
+    return go.Scatter(
+        x=list(band.x),
+        y=list(y),
+        name=band.label,
+        legendgroup=band.label,
+        showlegend=is_first and fill is not None,
+        mode="lines",
+        line={"color": "#5f6368", "width": 1.4 if fill else 0},
+        fill=fill,
+        fillcolor="rgba(95, 99, 104, 0.3)",
     )
 
 

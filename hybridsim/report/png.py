@@ -56,6 +56,9 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
         if series.style != Style.BAR:
             axes.plot(series.x, series.y, **_look(series))
     _draw_bars([series for series in panel.series if series.style == Style.BAR], axes)
+    for band in panel.bands:
+        axes.fill_between(band.x, band.low, band.high, color=_GREY, alpha=0.35, zorder=1)
+        axes.plot(band.x, band.high, color=_GREY, linewidth=1.4, zorder=1)
     for level in panel.levels:
         axes.axhline(level.y, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
         axes.annotate(
@@ -141,6 +144,9 @@ def _legend(figure: Figure, canvas: Canvas) -> None:
                 faint.setdefault(series.label, Line2D([], [], label=series.label, **look))
             else:
                 labels.setdefault(series.label, series)
+    for band in (band for panel in figure.panels for band in panel.bands):
+        line = Line2D([], [], label=band.label, color=_GREY, linewidth=1.4)
+        faint.setdefault(band.label, line)
     if len(labels) + len(faint) < 2:
         return
     ordered = sorted(labels.values(), key=lambda series: series.color)

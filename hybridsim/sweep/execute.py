@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -15,12 +15,14 @@ from hybridsim.config import Run, RunConfig
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.engine import simulate
+from hybridsim.sweep.brackets import bracket_of
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.sweep.store import RunResult, file_bytes
 from hybridsim.traces import require_content
 
 # The trie of a trace costs about as much as its parse; like the parse it is done once a process.
 _IDEALS: dict[tuple[int, bool, bool], np.ndarray] = {}
+_BOUND_METRICS = ("feasible_token_hit_rate", "bound_token_hit_rate", "regret")
 _HIT_METRICS = ("token_hit_rate", "token_match_rate", "request_hit_rate")
 
 
@@ -109,14 +111,40 @@ def _metrics(
     values |= built.usage()
     num_warmup = len(records) - int(values["num_requests"])
     values["ceiling_token_hit_rate"] = ceiling_token_hit_rate(trace.requests, ideal, num_warmup)
+    if config.mode == "replay" and config.bound and trace.has_content:
+        values |= _bounds(built, trace, num_warmup, values)
     refused = []
     if not trace.has_content:
         for name in (*_HIT_METRICS, "ceiling_token_hit_rate"):
             values[name] = None
         refused.append("hit rates: the trace says how long prompts are, not what is in them")
     missing = [name for name, value in values.items() if value is None or not isfinite(value)]
-    refused += [f"{name}: no request to take it from" for name in missing if trace.has_content]
+    refused += [f"{name}: {_why_missing(name)}" for name in missing if trace.has_content]
     return {k: None if k in missing else v for k, v in values.items()}, refused
+
+
+def _why_missing(name: str) -> str:
+    if name in _BOUND_METRICS:
+        return "no bound is known to hold for this cache"
+    return "no request to take it from"
+
+
+def _bounds(
+    built: Built, trace: Trace, num_warmup: int, values: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """What any policy could hit in this memory, at most and at least, and how far this one is.
+
+    Raises AssertionError if the run beats the bound: then one of the two is wrong.
+    """
+    found = bracket_of(built, trace.requests, num_warmup)
+    ceiling, hit = values["ceiling_token_hit_rate"], values["token_hit_rate"]
+    low = high = ceiling if built.capacity.is_unlimited else None
+    if found is not None:
+        low, high = found.lower, found.upper
+    if high is not None and isfinite(hit) and hit > high + 1e-9:
+        raise AssertionError(f"law broken: token hit rate {hit} beats the proven bound {high}")
+    regret = None if high is None else high - hit
+    return dict(zip(_BOUND_METRICS, (low, high, regret), strict=True))
 
 
 def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]:
@@ -156,6 +184,7 @@ def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]
         "laws_checked": [
             "every byte, slot and lock of the cache has one owner, and they add up",
             "hit <= match <= prompt tokens, for every request",
+            "the token hit rate does not beat the proven bound, where one is given",
         ],
     }
 

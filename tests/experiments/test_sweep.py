@@ -340,3 +340,28 @@ def test_serial_runs_tell_the_same_events() -> None:
     run_serial(work, range(2), events.append)
     assert events[:3] == [Advanced(0, 2), Finished(0), Advanced(1, 2)]
     assert isinstance(events[3], Failed)
+
+
+def test_each_row_says_how_far_it_is_from_the_best_possible(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(write_experiment(tmp_path, tiny(tmp_path)), out) == 0
+    for row in read_summary(out):
+        hit, low, high, ceiling = (
+            float(row[name])
+            for name in (
+                "token_hit_rate",
+                "feasible_token_hit_rate",
+                "bound_token_hit_rate",
+                "ceiling_token_hit_rate",
+            )
+        )
+        assert low <= high <= ceiling + 1e-12
+        assert hit <= high
+        assert float(row["regret"]) == pytest.approx(high - hit)
+    # With plenty of memory a clairvoyant keeps the states at 96 and 64: B hits 96, C and D 64.
+    best = [row for row in read_summary(out) if row["cache.state_slots"] == "4"]
+    for row in best:
+        assert float(row["bound_token_hit_rate"]) == pytest.approx(224 / 416)
+    off = tmp_path / "off"
+    assert run(write_experiment(tmp_path, tiny(tmp_path)), off, "bound=false") == 0
+    assert "regret" not in read_summary(off)[0]
