@@ -161,7 +161,6 @@ class RadixCache:
         admission = self._admission(found, match, new_pages)
         if admission is Admission.WAIT:
             return None
-        self.residents.tick()
         self.residents.begin(request, match.num_hit_tokens)
         node = self._node_at(found.walk, match.num_match_tokens)
         self.residents.lock_path(node, found.hit_node)
@@ -180,7 +179,7 @@ class RadixCache:
 
     def commit(self, lease: Lease, num_tokens: int) -> None:
         self._copied(lease)
-        self.residents.tick()
+        self.residents.tick(lease.request)
         self._insert(lease, num_tokens)
         if num_tokens in lease.checkpoints:
             self._save_state(lease, num_tokens)
@@ -200,7 +199,7 @@ class RadixCache:
 
     def release(self, lease: Lease, *, finished: bool) -> None:
         self._copied(lease)
-        self.residents.tick()
+        self.residents.tick(lease.request)
         holding: Holding = lease.handle
         last = _final_tokens(lease.request)
         if finished and self.cache_outputs and lease.num_tokens >= last:

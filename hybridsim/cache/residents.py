@@ -27,12 +27,14 @@ class Residents:
         self._user: Request | None = None
 
     def begin(self, request: Request, num_hit_tokens: int) -> None:
-        """A request is admitted: what is touched from now on is used by it."""
-        self._user = request
+        """A request is admitted."""
+        self.tick(request)
         self.eviction.on_request(request, num_hit_tokens)
 
-    def tick(self) -> None:
+    def tick(self, user: Request) -> None:
+        """The clock moves; what is touched until the next tick is used by `user`."""
         self.now += 1
+        self._user = user
 
     # -- room
 

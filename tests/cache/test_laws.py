@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridsim.cache.edge import PathKey
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
@@ -93,6 +94,34 @@ def test_every_pair_of_policies_keeps_the_laws(
         assert 0 <= record.num_hit_tokens <= record.num_match_tokens
         assert record.num_match_tokens <= max(record.num_prompt_tokens - 1, 0)
     assert max(cache.usage().peak_kv_bytes, cache.usage().peak_state_bytes) <= capacity
+
+
+@pytest.mark.parametrize("eviction", EVICTION)
+@given(trace=traces, pages=st.integers(20, 40), slots=st.integers(2, 5), data=st.data())
+@settings(max_examples=20)
+def test_requests_that_run_together_keep_the_laws(eviction, trace, pages, slots, data):
+    """Started and finished in any order; whoever used KV last really has that KV as a prefix."""
+    requests = requests_of(trace)
+    cache = cache_of(Memory(PAGE_BYTES, SLOT_BYTES, pages, slots), requests, "every", eviction)
+    running, waiting = [], [r for r in requests if cache.fits(r)]
+    while running or waiting:
+        if waiting and (not running or data.draw(st.booleans())):
+            lease = cache.acquire(waiting[0], cache.lookup(waiting[0]))
+            if lease is not None:
+                running.append(lease)
+                waiting.pop(0)
+            elif not running:
+                raise AssertionError("an idle cache has no room for what fits")
+        if running and (not waiting or data.draw(st.booleans())):
+            lease = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            for position in sorted({*lease.checkpoints, lease.request.num_prompt_tokens}):
+                if position <= lease.request.num_prompt_tokens:
+                    cache.commit(lease, position)
+            cache.release(lease, finished=True)
+        cache.check()
+        for node in cache.tree.nodes():
+            walk = cache.tree.walk(PathKey(node.last_user.prompt, 1))
+            assert node in (*walk.nodes, walk.partial)
 
 
 @pytest.mark.parametrize("eviction", EVICTION)

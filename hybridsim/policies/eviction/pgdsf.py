@@ -31,8 +31,7 @@ class PGDSF(RankingPolicy):
 
     _setting: Setting | None = field(default=None, init=False, repr=False)
     _clock: float = field(default=0.0, init=False)
-    _num_hit_tokens: int = field(default=0, init=False)
-    _flops_per_token: float = field(default=0.0, init=False)
+    _hits: dict[Request, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
 
     def prepare(self, setting: Setting) -> None:
         self._setting = setting
@@ -40,13 +39,14 @@ class PGDSF(RankingPolicy):
     def on_request(self, request: Request, num_hit_tokens: int) -> None:
         num_new_tokens = max(request.num_prompt_tokens - num_hit_tokens, 1)
         flops = self._given().prefill_flops(num_new_tokens, num_hit_tokens)
-        self._num_hit_tokens = num_hit_tokens
-        self._flops_per_token = flops / num_new_tokens
+        self._hits[request] = (num_hit_tokens, flops / num_new_tokens)
 
     def on_kv_use(self, item: Resident, now: int) -> None:
         flops_per_token, num_computed = (item.kv_note or (0.0, 0, 0.0))[:2]
-        if item.end > self._num_hit_tokens or not num_computed:
-            flops_per_token += self._flops_per_token
+        assert item.last_user is not None
+        num_hit_tokens, flops_of_user = self._hits[item.last_user]
+        if item.end > num_hit_tokens or not num_computed:
+            flops_per_token += flops_of_user
             num_computed += 1
         cost = flops_per_token / num_computed / self._given().kv_bytes_per_token
         priority = self._clock + item.num_touches * cost
