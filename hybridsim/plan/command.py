@@ -24,7 +24,7 @@ from hybridsim.plan.confidence import (
     is_same_trace,
     seed_check,
 )
-from hybridsim.plan.draw import draw_settings, draw_split_plans
+from hybridsim.plan.figures import write_figures
 from hybridsim.plan.inputs import Inputs, load_inputs
 from hybridsim.plan.report import Report, print_report, write_report
 from hybridsim.plan.research import ResearchPlanner, candidates, label_of
@@ -65,8 +65,12 @@ def run(path: Path, wish: Wish, options: PlanOptions, out_dir: Path, console: Co
     planner = _planner(inputs.subject, bench, options, wish)
     report = _report(inputs, options, bench, planner)
     out_dir.mkdir(parents=True, exist_ok=True)
-    for written in [*write_report(out_dir, report), *_figures(out_dir, report, bench, planner)]:
-        console.print(f"wrote {written}", markup=False, highlight=False)
+    written = write_report(out_dir, report)
+    rules = planner.rules if isinstance(planner, ResearchPlanner | SGLangPlanner) else None
+    title = f"{report.subject.name}, {bench.model.name}, {bench.engine}"
+    written += write_figures(out_dir, title, report.plans, bench, rules)
+    for file in written:
+        console.print(f"wrote {file}", markup=False, highlight=False)
     print_report(report)
     return report
 
@@ -117,8 +121,8 @@ def _report(inputs: Inputs, options: PlanOptions, bench: Bench, planner: Planner
     target: TargetPlan | None = None
     if options.target is not None:
         target = planner.reach(options.target)
-        if target.memory_bytes is not None and target.memory_bytes not in options.memories_bytes:
-            plans.append(planner.plan(target.memory_bytes))
+        if target.replayed and not plans:
+            plans.append(planner.plan(target.replayed.memory_bytes))
     halves = {plan.memory_bytes: _halves(plan, bench, inputs, planner) for plan in plans}
     seeds, seed_note = _seeds(inputs, options, bench, plans, planner)
     return Report(
@@ -187,22 +191,3 @@ def _seeds(
             check = seed_check(seed, requests, bench, plan, rules, surface_of)
             found[plan.memory_bytes].append(check)
     return found, f"seeds: 0 is the plan's own; 1 to {options.num_seeds - 1} are drawn anew"
-
-
-def _figures(out_dir: Path, report: Report, bench: Bench, planner: Planner) -> list[Path]:
-    title = f"{report.subject.name}, {bench.model.name}, {bench.engine}"
-    written = []
-    with_surface = [plan for plan in report.plans if plan.one_pass is not None]
-    if with_surface and isinstance(planner, ResearchPlanner | SGLangPlanner):
-        for label in dict.fromkeys(p.one_pass.label for p in with_surface if p.one_pass):
-            mine = [p for p in with_surface if p.one_pass and p.one_pass.label == label]
-            slug = "".join(c if c.isalnum() else "-" for c in label).strip("-")
-            path = out_dir / ("surface.png" if len(mine) == len(with_surface)
-                              else f"surface-{slug}.png")  # fmt: skip
-            draw_split_plans(path, title, mine, planner.rules, bench.trials)
-            written.append(path)
-    for plan in report.plans[:1]:
-        rows = {label: trial.token_hit_rate for label, trial in plan.by_policy.items()}
-        draw_settings(out_dir / "settings.png", f"{title}, {plan.memory_text}", rows)
-        written.append(out_dir / "settings.png")
-    return written

@@ -16,15 +16,15 @@ from hybridsim.analysis.planner import (
 from hybridsim.analysis.steps import Surface
 from hybridsim.errors import UserError
 from hybridsim.plan.bench import Bench, Settings, Trial
-from hybridsim.plan.result import Gain, TargetPlan
+from hybridsim.plan.result import Gain, ReplayedTarget
 from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.request import Request
 from hybridsim.units import format_bytes
 
-_MOST_DOUBLINGS = 40
-_BISECTIONS = 5
+_MOST_BYTES = 2**46
+_CLOSE = 1.04
 _ALMOST = 1e-5  # a hit rate's part that tidy numbers may cost
-_COUNTS = ("cache.memory", "cache.state_fraction")
+_SPLIT = ("cache.memory", "cache.state_fraction", "engine.max_mamba_cache_size")
 
 
 def surfaces(
@@ -86,13 +86,11 @@ def gains_by_replay(
     kv_tokens, slots = best.capacity.kv_tokens, best.capacity.state_slots
     if kv_tokens is not None and slots is not None:
         model = bench.model
-        more_kv = {"cache.kv_tokens": kv_tokens + GIB // model.kv_bytes_per_token}
-        more_states = {"cache.state_slots": slots + GIB // model.state_bytes}
-        counts = {"cache.kv_tokens": kv_tokens, "cache.state_slots": slots}
-        rest = {key: value for key, value in best.settings.items() if key not in _COUNTS}
-        rest.pop("engine.max_mamba_cache_size", None)
-        trials["all to KV"] = bench.attempt({**rest, **counts, **more_kv})
-        trials["all to states"] = bench.attempt({**rest, **counts, **more_states})
+        more_tokens, more_slots = GIB // model.kv_bytes_per_token, GIB // model.state_bytes
+        more_kv = with_counts(best.settings, kv_tokens + more_tokens, slots)
+        more_states = with_counts(best.settings, kv_tokens, slots + more_slots)
+        trials["all to KV"] = bench.attempt(more_kv)
+        trials["all to states"] = bench.attempt(more_states)
     return [
         Gain(where, 100 * (trial.token_hit_rate - best.token_hit_rate))
         for where, trial in trials.items()
@@ -102,36 +100,40 @@ def gains_by_replay(
 
 def reach_by_replay(
     bench: Bench, target: float, label: str, start_bytes: int, grown: Callable[[int], Settings]
-) -> TargetPlan:
-    """The least memory that reaches the target, to about 3 %, by doubling and halving the step.
+) -> ReplayedTarget | None:
+    """A memory that reaches the target and one at most 4 % smaller that misses it.
 
-    An engine's rate need not rise with memory; what is returned was replayed and reaches it.
+    By doubling, then by halving the ratio. None if no memory does. grown: settings for a memory.
     """
 
     def rate(memory_bytes: int) -> float:
         trial = bench.attempt(grown(memory_bytes))
         return trial.token_hit_rate if trial is not None else 0.0
 
-    top = start_bytes
-    for _ in range(_MOST_DOUBLINGS):
-        trial = bench.attempt(grown(top))
-        if trial is not None and (trial.token_hit_rate >= target or is_unpressed(trial)):
-            break
-        top *= 2
-    if rate(top) < target:
-        return TargetPlan(target, None, rate(top), False, label)
-    low, high = top // 2, top
-    while rate(low) >= target and low > 1:
+    high = start_bytes
+    while rate(high) < target:
+        trial = bench.attempt(grown(high))
+        if high > _MOST_BYTES or (trial is not None and is_unpressed(trial)):
+            return None
+        high *= 2
+    low = high // 2
+    while rate(low) >= target:
         low, high = low // 2, low
-    for _ in range(_BISECTIONS):
+    while high > _CLOSE * low:
         middle = int((low * high) ** 0.5)
         low, high = (low, middle) if rate(middle) >= target else (middle, high)
-    return TargetPlan(target, high, rate(high), False, label, low)
+    return ReplayedTarget(label, high, low, rate(high))
 
 
 def is_unpressed(trial: Trial) -> bool:
     """Whether nothing was evicted, so that more memory cannot help."""
     return trial.num_evicted == 0 and not trial.num_refused
+
+
+def with_counts(settings: Settings, kv_tokens: int, state_slots: int) -> Settings:
+    """The same with pools of given sizes instead of a memory that is split."""
+    rest = {key: value for key, value in settings.items() if key not in _SPLIT}
+    return {**rest, "cache.kv_tokens": kv_tokens, "cache.state_slots": state_slots}
 
 
 def pools_of(trial: Trial, kv_bytes_per_token: int) -> Pools:

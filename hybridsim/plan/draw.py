@@ -1,6 +1,7 @@
 """The planner's figures: the surface with its optimum, the rate along the split, the settings."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from hybridsim.analysis.planner import GIB, SplitRules, hits_by_slots
 from hybridsim.analysis.steps import FloatArray
 from hybridsim.plan.bench import Trial
-from hybridsim.plan.result import MemoryPlan, OnePass
+from hybridsim.plan.result import MemoryPlan
 from hybridsim.report.figure import COLORS
+from hybridsim.request import Int64Array
 from hybridsim.units import format_bytes
 
 _GREY, _MARK = "#5f6368", "#D55E00"
@@ -22,32 +24,60 @@ _CELLS = 160
 _MOST_LINES = 9
 
 
-def draw_split_plans(
-    path: Path, title: str, plans: Sequence[MemoryPlan], rules: SplitRules, trials: Sequence[Trial]
-) -> None:
-    """Left the surface of the first plan's policy over both pools, right the rate along splits.
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Rates `[num_kv_sizes, num_slot_counts]`, and what gave them."""
 
-    Lines and colours are one pass; marks are replays with the engine's own cache.
-    """
+    kv_bytes: Int64Array
+    state_slots: Int64Array
+    rates: FloatArray
+    source: str
+
+
+def sizes_around(
+    plans: Sequence[MemoryPlan], rules: SplitRules, count: int
+) -> tuple[Int64Array, Int64Array]:
+    """KV bytes and slot counts, rising, in which every split of the plans' memories has a place."""
+    sizes = [plan.memory_bytes for plan in plans]
+    kv = _grid(min(sizes) / 16, max(sizes) * 2, rules.page_bytes, count)
+    states = _grid(min(sizes) / 64, max(sizes) * 2, rules.state_bytes, count)
+    return kv, states // rules.state_bytes
+
+
+def one_pass_heat(plans: Sequence[MemoryPlan], rules: SplitRules) -> Heat:
+    """The surface of the first plan's one pass."""
     one_pass = plans[0].one_pass
     assert one_pass is not None
+    kv, slots = sizes_around(plans, rules, _CELLS)
+    rates = one_pass.surface.token_hit_rate(kv, slots)
+    return Heat(kv, slots, rates, f"Colour: one pass, {one_pass.label}, LRU")
+
+
+def draw_split_plans(
+    path: Path,
+    title: str,
+    plans: Sequence[MemoryPlan],
+    rules: SplitRules,
+    trials: Sequence[Trial],
+    heat: Heat,
+) -> None:
+    """Left the rate over both pools with the plans on it, right the rate along their splits.
+
+    Lines on the right are one pass; dots are replays with the engine's own cache.
+    """
     figure = Figure(figsize=(12.6, 5.4), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.12, 1))
     figure.suptitle(title, fontsize=12.5, fontweight="bold", x=0.01, ha="left")
-    _surface(figure, left, plans, one_pass, rules)
+    _surface(figure, left, plans, heat, rules)
     _along_splits(right, plans, rules, trials)
     figure.savefig(path, metadata={"Software": None})
 
 
 def _surface(
-    figure: Figure, axes: Axes, plans: Sequence[MemoryPlan], one_pass: OnePass, rules: SplitRules
+    figure: Figure, axes: Axes, plans: Sequence[MemoryPlan], heat: Heat, rules: SplitRules
 ) -> None:
-    sizes = [plan.memory_bytes for plan in plans]
-    kv = _grid(min(sizes) / 32, max(sizes) * 4, rules.page_bytes)
-    states = _grid(min(sizes) / 256, max(sizes) * 2, rules.state_bytes)
-    slots = np.unique(np.maximum(states // rules.state_bytes, 1).astype(np.int64))
-    rates = 100 * one_pass.surface.token_hit_rate(kv, slots)
-    x, y = kv / GIB, slots * rules.state_bytes / GIB
+    rates = 100 * np.nan_to_num(heat.rates)
+    x, y = heat.kv_bytes / GIB, heat.state_slots * rules.state_bytes / GIB
     # Each cell holds from its lower left corner on, so corners are where values change.
     mesh = axes.pcolormesh(
         _corners(x), _corners(y), rates.T, cmap="viridis", norm=Normalize(0, rates.max() or 1)
@@ -59,9 +89,9 @@ def _surface(
     _memory_lines(axes, x, y, plans)
     _optima(axes, plans, rules)
     _log_axes(axes, x, y)
-    axes.set_xlabel("KV memory (GiB)")
-    axes.set_ylabel("State memory (GiB)")
-    axes.set_title(f"One pass, {one_pass.label}, LRU", fontsize=10, loc="left", color=_GREY)
+    axes.set_xlabel("KV memory (log scale)")
+    axes.set_ylabel("State memory (log scale)")
+    axes.set_title(heat.source, fontsize=10, loc="left", color=_GREY)
     axes.legend(loc="lower left", fontsize=8, framealpha=0.9)
 
 
@@ -113,7 +143,13 @@ def _along_splits(
         share = np.arange(len(hits)) * rules.state_bytes / plan.memory_bytes
         rates = 100 * hits / max(surface.num_prompt_tokens, 1)
         size = format_bytes(plan.memory_bytes)
-        axes.plot(share, rates, color=color, linewidth=1.6, label=f"{size}, one pass")
+        axes.plot(
+            share,
+            rates,
+            color=color,
+            linewidth=1.6,
+            label=f"{size}, one pass ({plan.one_pass.label})",
+        )
         dots = [_dot(trial, plan, rules) for trial in trials if _is_of(trial, plan)]
         axes.plot(
             [x for x, _ in dots], [y for _, y in dots], "o", color=color, markersize=4.5,
@@ -123,16 +159,13 @@ def _along_splits(
                   markeredgecolor="white")  # fmt: skip
     axes.set(xlabel="Share of memory for states", ylabel="Token hit rate (%)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
-    axes.set_title(_policies_title(plans), fontsize=10, loc="left", color=_GREY)
+    axes.set_title(
+        "Dots: the engine's own cache; star: the plan", fontsize=10, loc="left", color=_GREY
+    )
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-
-
-def _policies_title(plans: Sequence[MemoryPlan]) -> str:
-    labels = list(dict.fromkeys(plan.label for plan in plans))
-    return f"Dots: the engine's own cache; star: the plan ({'; '.join(labels)})"
 
 
 def _is_of(trial: Trial, plan: MemoryPlan) -> bool:
@@ -168,8 +201,8 @@ def draw_settings(path: Path, title: str, rows: Mapping[str, float]) -> None:
     figure.savefig(path, metadata={"Software": None})
 
 
-def _grid(low: float, high: float, unit: int) -> np.ndarray:
-    sizes = np.geomspace(max(low, unit), max(high, 4 * unit), _CELLS)
+def _grid(low: float, high: float, unit: int, count: int) -> Int64Array:
+    sizes = np.geomspace(max(low, unit), max(high, 4 * unit), count)
     return np.unique((sizes // unit).astype(np.int64)) * unit
 
 
@@ -191,6 +224,11 @@ def _log_axes(axes: Axes, x: FloatArray, y: FloatArray) -> None:
     ):
         set_scale("log", base=2)
         set_limits(values[0], values[-1])
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(_size_text))
         axis.set_minor_formatter(NullFormatter())
         axis.set_minor_locator(NullLocator())
+
+
+def _size_text(gib: float, _position: int | None = None) -> str:
+    """`512 MiB` below a GiB, `4 GiB` from there on."""
+    return f"{gib:g} GiB" if gib >= 1 else f"{gib * 1024:g} MiB"

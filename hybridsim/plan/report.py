@@ -83,7 +83,7 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
     if plan.baseline is not None:
         lines.append(f"as the engine comes: {_percent(plan.baseline.token_hit_rate)}")
     lines += _check_lines(plan)
-    lines += [f"one GiB more, {g.where}: {g.points:+.3f} points" for g in plan.gains]
+    lines += [f"one GiB more by replay, {g.where}: {g.points:+.3f} points" for g in plan.gains]
     return lines
 
 
@@ -98,14 +98,21 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
     found = plan.one_pass
     if found is not None:
         off = 100 * (plan.best.token_hit_rate - found.rate)
-        kind = "the same policy" if found.is_exact else f"a relative, {found.label}"
+        kind, why = f"a relative, {found.label}", "other rules"
+        if found.is_exact:
+            kind, why = "the same policy", "pinning, the running state, states not kept again"
         lines.append(
-            f"one pass ({kind}) at these pools: {_percent(found.rate)}; the replay is "
-            f"{off:+.3f} points off (pinning, the running state, states not kept again)"
+            f"one pass ({kind}) at these pools: {_percent(found.rate)}; "
+            f"the replay is {off:+.3f} points off ({why})"
         )
         lines.append(
             f"one pass at its own best split: {_percent(found.split.token_hit_rate)}, within 0.1 "
             f"points from {found.split.least_slots:,} to {found.split.most_slots:,} states"
+        )
+        gains = found.gains
+        lines.append(
+            f"one GiB more there by one pass: {gains.best_points:+.3f} points split anew, "
+            f"{gains.kv_points:+.3f} all to KV, {gains.state_points:+.3f} all to states"
         )
     return lines
 
@@ -113,13 +120,21 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
 def target_lines(target: TargetPlan) -> list[str]:
     """The memory a target needs, or why there is none."""
     goal = f"target {_percent(target.target)}"
-    if target.memory_bytes is None:
-        return [f"{goal}: not reachable; unlimited memory gives {_percent(target.ceiling)}"]
-    size = f"{format_bytes(target.memory_bytes)} ({target.memory_bytes} bytes) with {target.label}"
-    if target.is_exact:
-        return [f"{goal}: needs {size}, by the one-pass curve; ceiling {_percent(target.ceiling)}"]
-    assert target.misses_bytes is not None
-    return [f"{goal}: replayed at {size}; {format_bytes(target.misses_bytes)} misses it"]
+    lines = []
+    if target.curve is not None:
+        size = target.curve.memory_bytes
+        lines.append(
+            f"{goal}: {format_bytes(size)} ({size} bytes) with {target.curve.label} by the "
+            "one-pass curve; one page less misses it"
+        )
+    if target.replayed is not None:
+        found = target.replayed
+        lines.append(
+            f"{goal}: {format_bytes(found.memory_bytes)} with {found.label} by replay "
+            f"({_percent(found.token_hit_rate)}); {format_bytes(found.misses_bytes)} misses it"
+        )
+    most = f"the most that memory gives is {_percent(target.ceiling)}"
+    return [*lines, most] if lines else [f"{goal}: not reachable; {most}"]
 
 
 def confidence_lines(report: Report, memory_bytes: int) -> list[str]:
@@ -178,7 +193,7 @@ def _plan_json(report: Report, plan: MemoryPlan) -> dict[str, Any]:
         "above": asdict(near.above) if near and near.above else None,
         "one_pass": one and {
             "label": one.label, "is_exact": one.is_exact, "token_hit_rate": one.rate,
-            "split": asdict(one.split),
+            "split": asdict(one.split), "gain_points_per_gib": asdict(one.gains),
         },
         "gain_points_per_gib": {gain.where: gain.points for gain in plan.gains},
         "flags": plan.flags,

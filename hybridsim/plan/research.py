@@ -6,7 +6,6 @@ from typing import Any
 
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.planner import (
-    Marginal,
     SplitRules,
     ceiling,
     longest_request,
@@ -20,10 +19,11 @@ from hybridsim.plan.common import (
     gains_by_replay,
     needed_split,
     pools_of,
+    reach_by_replay,
     surfaces,
     tidy_fraction,
 )
-from hybridsim.plan.result import Gain, MemoryPlan, OnePass, TargetPlan
+from hybridsim.plan.result import CurveTarget, Gain, MemoryPlan, OnePass, TargetPlan
 from hybridsim.plan.search import best_of, better, climb
 from hybridsim.policies import make_checkpoint
 from hybridsim.request import Request
@@ -40,6 +40,10 @@ ALWAYS: tuple[Any, ...] = (
     "prompt_end+branch",
     {"name": "retention", "tokens": 0},
 )
+_AGREES = 0.002  # one pass and replay this close: the surface is believed where the split goes
+_CONTENDS = 0.15  # policies within this part of the best get their split searched closely
+_FAR_BELOW = 0.25
+_ELSEWHERE = (0.2, 0.4, 0.6)
 WITH_OUTPUTS: tuple[Any, ...] = ("turn_end", "prompt_end+turn_end", "marconi")
 
 
@@ -83,23 +87,23 @@ class ResearchPlanner:
             requests, rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes
         )
         self.surfaces: dict[str, Surface] = surfaces(requests, rules, made, bench.num_warmup)
-        # Where the search for policies that one pass cannot tell begins.
-        guides = self.surfaces or surfaces(
+        self._guides = self.surfaces or surfaces(
             requests, rules, {"prompt_end": make_checkpoint("prompt_end")}, bench.num_warmup
         )
-        self._guide_label, self._guide = next(iter(guides.items()))
 
     def plan(self, memory_bytes: int) -> MemoryPlan:
-        """Best split of each policy, then the best policy, then a climb from there by replay."""
-        stands = {label: self._stand(label, memory_bytes) for label in self.policies}
+        """A split for each policy, those near the best climb by replay, the winner once more."""
+        stands, told = self._stands(memory_bytes)
+        top = max(stand.trial.token_hit_rate for stand in stands.values())
+        for label, stand in stands.items():
+            if stand.trial.token_hit_rate >= top * (1 - _CONTENDS):
+                stands[label] = self._climbed(stand, 2 * self.step)
         winner = best_of([stand.trial for stand in stands.values()])
         label = next(name for name, stand in stands.items() if stand.trial is winner)
-        fraction, around = climb(
-            self.bench, winner, stands[label].fraction, self.step, _with_fraction
-        )
+        start = stands[label]
+        fraction, around = climb(self.bench, winner, start.fraction, self.step, _with_fraction)
         by_policy = {name: stand.trial for name, stand in stands.items()}
         by_policy[label] = around.at
-        one_pass = self._one_pass(label, memory_bytes, around.at)
         return MemoryPlan(
             memory_bytes,
             label,
@@ -107,40 +111,100 @@ class ResearchPlanner:
             by_policy,
             fraction,
             around,
-            one_pass,
-            gains=self._gains(label, memory_bytes, around.at),
-            notes=self._notes(memory_bytes, around.at),
+            self._one_pass(label, memory_bytes, around.at),
+            gains=self._gains(memory_bytes, around.at),
+            notes=[*self._notes(around.at), *told],
         )
 
     def reach(self, target: float) -> TargetPlan:
-        """Over the policies that one pass can tell; exact by their curves."""
-        top = max((ceiling(surface) for surface in self.surfaces.values()), default=0.0)
-        best: TargetPlan | None = None
-        for label, surface in self.surfaces.items():
-            split = memory_for(surface, target, self.rules)
-            if split is None:
-                continue
-            if best is None or split.memory_bytes < (best.memory_bytes or 0):
-                best = TargetPlan(target, split.memory_bytes, top, True, label)
-        return best or TargetPlan(target, None, top, True)
+        """The curve's memory is exact under the curve's rules; a search by replay stands beside."""
+        top = self._ceiling()
+        on_curve = self._on_curve(target)
+        if on_curve is None and top < target:
+            return TargetPlan(target, top)
+        start = on_curve.memory_bytes if on_curve else self._most_memory()
+        plan = self.plan(start)
+
+        def grown(size: int) -> Settings:
+            return {**plan.best.settings, "cache.memory": size}
+
+        replayed = reach_by_replay(self.bench, target, plan.label, start, grown)
+        return TargetPlan(target, top, on_curve, replayed)
+
+    def _on_curve(self, target: float) -> CurveTarget | None:
+        found = {
+            label: memory_for(surface, target, self.rules)
+            for label, surface in self.surfaces.items()
+        }
+        sizes = {label: split.memory_bytes for label, split in found.items() if split}
+        if not sizes:
+            return None
+        label = min(sizes, key=lambda name: sizes[name])
+        return CurveTarget(label, sizes[label])
+
+    def _ceiling(self) -> float:
+        """The best that unlimited memory gives, over all policies."""
+        rates = [ceiling(surface) for surface in self.surfaces.values()]
+        for label, value in self.policies.items():
+            if label not in self.surfaces:
+                settings = {"cache.memory": "unlimited", "cache.checkpoint": value}
+                rates.append(self.bench.run(settings).token_hit_rate)
+        return max(rates)
+
+    def _most_memory(self) -> int:
+        return max(
+            surface.range_kv_bytes[1] + (surface.range_slots[1] + 1) * self.rules.state_bytes
+            for surface in self._guides.values()
+        )
 
     def _stand(self, label: str, memory_bytes: int) -> _Stand:
-        """The policy's best split: from its surface, or by replays that start at a relative's."""
-        surface = self.surfaces.get(label, self._guide)
+        """Replays at the one-pass optimum and, where that is no good witness, elsewhere too."""
+        surface = self.surfaces.get(label) or self._guide(memory_bytes)[1]
         split = needed_split(surface, memory_bytes, self.rules)
         fraction = tidy_fraction(surface, split, self.rules)
         trial = self.bench.run(self._settings(label, memory_bytes, fraction))
-        if label in self.surfaces:
-            return _Stand(trial, fraction)
         stand = _Stand(trial, fraction)
-        for other in (fraction / 3, (1 + fraction) / 2):
+        is_told = label in self.surfaces
+        if is_told and abs(trial.token_hit_rate - split.token_hit_rate) <= _AGREES:
+            return stand
+        for other in _ELSEWHERE:
             tried = self.bench.attempt(self._settings(label, memory_bytes, other))
-            if tried is not None and better(tried, stand.trial):
+            if better(tried, stand.trial):
+                assert tried is not None
                 stand = _Stand(tried, other)
-        found, around = climb(
-            self.bench, stand.trial, stand.fraction, 2 * self.step, _with_fraction
-        )
-        return _Stand(around.at, found)
+        return stand
+
+    def _stands(self, memory_bytes: int) -> tuple[dict[str, _Stand], list[str]]:
+        """Best by one pass first; what one pass puts far below is left out where it was right."""
+        splits = {
+            label: needed_split(surface, memory_bytes, self.rules).token_hit_rate
+            for label, surface in self.surfaces.items()
+        }
+        order = sorted(self.policies, key=lambda label: -splits.get(label, 0.0))
+        stands: dict[str, _Stand] = {}
+        left_out, is_right = [], False
+        for label in order:
+            rate = splits.get(label)
+            if rate is not None and is_right and rate < splits[order[0]] * (1 - _FAR_BELOW):
+                left_out.append(f"{label} {100 * rate:.2f} %")
+                continue
+            stands[label] = self._stand(label, memory_bytes)
+            if label == order[0] and rate is not None:
+                is_right = abs(stands[label].trial.token_hit_rate - rate) <= _AGREES
+        note = "far below by one pass, which was right for the best, so not replayed: "
+        return stands, [note + ", ".join(left_out)] if left_out else []
+
+    def _climbed(self, stand: _Stand, step: float) -> _Stand:
+        fraction, around = climb(self.bench, stand.trial, stand.fraction, step, _with_fraction)
+        return _Stand(around.at, fraction)
+
+    def _guide(self, memory_bytes: int) -> tuple[str, Surface]:
+        """The policy that does best at this memory among those that one pass can tell."""
+
+        def rate(item: tuple[str, Surface]) -> float:
+            return needed_split(item[1], memory_bytes, self.rules).token_hit_rate
+
+        return max(self._guides.items(), key=rate)
 
     def _settings(self, label: str, memory_bytes: int, fraction: float) -> Settings:
         return {
@@ -150,34 +214,27 @@ class ResearchPlanner:
         }
 
     def _one_pass(self, label: str, memory_bytes: int, best: Trial) -> OnePass:
-        surface = self.surfaces.get(label, self._guide)
+        name, surface = label, self.surfaces.get(label)
+        is_exact = surface is not None
+        if surface is None:
+            name, surface = self._guide(memory_bytes)
         split = needed_split(surface, memory_bytes, self.rules)
         pools = pools_of(best, self.bench.model.kv_bytes_per_token)
-        is_exact = label in self.surfaces
-        name = label if is_exact else self._guide_label
-        return OnePass(name, surface, split, pools, rate_at(surface, pools), is_exact)
+        gains = marginal(surface, split, self.rules)
+        return OnePass(name, surface, split, pools, rate_at(surface, pools), is_exact, gains)
 
-    def _gains(self, label: str, memory_bytes: int, best: Trial) -> list[Gain]:
-        if label not in self.surfaces:
-            return gains_by_replay(
-                self.bench, best, memory_bytes, lambda size: {**best.settings, "cache.memory": size}
-            )
-        surface = self.surfaces[label]
-        found: Marginal = marginal(
-            surface, needed_split(surface, memory_bytes, self.rules), self.rules
-        )
-        return [
-            Gain("split anew", found.best_points),
-            Gain("all to KV", found.kv_points),
-            Gain("all to states", found.state_points),
-        ]
+    def _gains(self, memory_bytes: int, best: Trial) -> list[Gain]:
+        def grown(size: int) -> Settings:
+            return {**best.settings, "cache.memory": size}
 
-    def _notes(self, memory_bytes: int, best: Trial) -> list[str]:
-        notes = [
-            f"{name} looks at what is resident: its split was searched by replay, not exhaustively"
-            for name in self.policies
-            if name not in self.surfaces
-        ]
+        return gains_by_replay(self.bench, best, memory_bytes, grown)
+
+    def _notes(self, best: Trial) -> list[str]:
+        untold = [name for name in self.policies if name not in self.surfaces]
+        notes = ["splits were searched by replay from the one-pass optimum, not exhaustively"]
+        if untold:
+            names = ", ".join(untold)
+            notes.append(f"what these save depends on what is resident, so no one pass: {names}")
         if best.num_refused:
             notes.append(f"{best.num_refused} requests never fit into this memory and are refused")
         return notes

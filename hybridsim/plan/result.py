@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hybridsim.analysis.planner import Pools, Split
+from hybridsim.analysis.planner import Marginal, Pools, Split
 from hybridsim.analysis.steps import Surface
 from hybridsim.plan.bench import Trial
 from hybridsim.plan.search import Neighbours
@@ -18,7 +18,8 @@ class OnePass:
 
     `label`: the checkpoint policy of the surface. `is_exact`: the surface follows the rules of
     what is planned, so that only pinning and running requests lie between it and a replay; else
-    it is a relative whose optimum was only where the search began.
+    it is a relative whose optimum was only where the search began. `gains`: of one GiB more, at the
+    best split of one pass.
     """
 
     label: str
@@ -27,6 +28,7 @@ class OnePass:
     pools: Pools
     rate: float
     is_exact: bool
+    gains: Marginal
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +67,37 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetPlan:
-    """The memory that a target hit rate needs.
+class CurveTarget:
+    """The least memory by the one-pass curve of a policy: one page less misses the target."""
 
-    `memory_bytes` None: not reachable, `ceiling` is the most there is. `is_exact`: one page less
-    misses the target by the one-pass curve; else `misses_bytes` is the largest size known to miss.
+    label: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTarget:
+    """A memory whose replay reaches the target, and a smaller one (at most 4 %) whose does not.
+
+    An engine's rate need not rise with memory, so that a still smaller one might reach it too.
+    """
+
+    label: str
+    memory_bytes: int
+    misses_bytes: int
+    token_hit_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The memory that a target hit rate needs; neither answer where it is not reachable.
+
+    `ceiling`: what unlimited memory gives. `curve` only where one pass can tell.
     """
 
     target: float
-    memory_bytes: int | None
     ceiling: float
-    is_exact: bool
-    label: str = ""
-    misses_bytes: int | None = None
+    curve: CurveTarget | None = None
+    replayed: ReplayedTarget | None = None
 
 
 class Planner(Protocol):

@@ -42,12 +42,15 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 
 def descend(bench: Bench, start: Trial, axes: Mapping[str, Sequence[Any]]) -> Trial:
-    """The best value of each key in turn, the others held. Values not allowed are passed over."""
+    """The best value of each key in turn, the others held. Values not allowed are passed over.
+
+    The first value of a key is what the engine does without it, so it is not tried again.
+    """
     best = start
-    for key, values in axes.items():
+    for key, (_, *others) in axes.items():
         if key in bench.fixed:
             continue
-        tried = [bench.attempt({**best.settings, key: value}) for value in values]
+        tried = [bench.attempt({**best.settings, key: value}) for value in others]
         best = best_of([best, *[trial for trial in tried if trial is not None]])
     return best
 

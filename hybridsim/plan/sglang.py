@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridsim.analysis.curve import CacheRules
-from hybridsim.analysis.planner import longest_request, rate_at
+from hybridsim.analysis.planner import Pools, Split, longest_request, marginal, rate_at
 from hybridsim.build.sglang import sized_options
 from hybridsim.errors import UserError
 from hybridsim.plan.bench import Bench, Settings, Trial
@@ -14,15 +14,14 @@ from hybridsim.plan.common import (
     pools_of,
     reach_by_replay,
     surfaces,
-    too_small,
 )
 from hybridsim.plan.flags import sglang_flags
 from hybridsim.plan.result import MemoryPlan, OnePass, TargetPlan
-from hybridsim.plan.search import climb, descend
+from hybridsim.plan.search import better, climb, descend
 from hybridsim.policies import make_checkpoint
 
 STRATEGY, SLOTS = "engine.strategy", "engine.max_mamba_cache_size"
-# Defaults first: of equal settings the earlier one stays.
+# Defaults first.
 AXES: Mapping[str, Sequence[Any]] = {
     STRATEGY: ("extra_buffer", "extra_buffer_lazy", "no_buffer"),
     "engine.chunked_prefill_size": (8192, 2048, 4096, 16384),
@@ -60,15 +59,12 @@ class SGLangPlanner:
 
     def plan(self, memory_bytes: int) -> MemoryPlan:
         """Split of the one-pass optimum, then strategy and knobs in turn, then a climb."""
-        baseline = self.bench.attempt({"cache.memory": memory_bytes})
+        baseline = self._baseline(memory_bytes)
         usable = memory_bytes - self.rules.state_bytes  # one slot pads batches
         split = needed_split(self.surface, usable, self.rules)
         fraction = split.pools.state_slots * self.rules.state_bytes / memory_bytes
         start = self.bench.attempt(self._split({"cache.memory": memory_bytes}, fraction))
-        start = start or baseline
-        if start is None:
-            raise too_small(memory_bytes, self.rules)
-        if baseline is not None and baseline.num_refused < start.num_refused:
+        if start is None or better(baseline, start):
             start, fraction = baseline, self._fraction(baseline)
         best = descend(self.bench, start, self.axes)
         fraction, around = climb(self.bench, best, fraction, self.step, self._split)
@@ -81,21 +77,38 @@ class SGLangPlanner:
             self._by_policy(memory_bytes),
             fraction,
             around,
-            OnePass(_GUIDE, self.surface, split, pools, rate_at(self.surface, pools), False),
+            self._one_pass(split, pools),
             baseline,
             gains_by_replay(self.bench, best, memory_bytes, self._grown),
             self._server_flags(memory_bytes, best),
             self._notes(best),
         )
 
+    def _baseline(self, memory_bytes: int) -> Trial:
+        """The server's own split. UserError for a memory in which not one request can run."""
+        try:
+            return self.bench.run({"cache.memory": memory_bytes})
+        except UserError as error:
+            place = "--memory" if error.place.startswith("sizing.") else error.place
+            raise UserError(place, error.message) from None
+
+    def _one_pass(self, split: Split, pools: Pools) -> OnePass:
+        surface = self.surface
+        gains = marginal(surface, split, self.rules)
+        return OnePass(_GUIDE, surface, split, pools, rate_at(surface, pools), False, gains)
+
     def reach(self, target: float) -> TargetPlan:
         """By replays with the settings of the last plan, the split's fraction kept."""
-        start = int(self._best.settings["cache.memory"]) if self._best else self.rules.state_bytes
         if self._best is None:
-            start = 4 * (self.rules.longest.kv_bytes + 8 * self.rules.state_bytes)
-            self.plan(start)
+            self.plan(4 * (self.rules.longest.kv_bytes + 8 * self.rules.state_bytes))
         assert self._best is not None
-        return reach_by_replay(self.bench, target, label_of(self._best), start, self._grown)
+        start, label = int(self._best.settings["cache.memory"]), label_of(self._best)
+        found = reach_by_replay(self.bench, target, label, start, self._grown)
+        return TargetPlan(target, self._ceiling(), replayed=found)
+
+    def _ceiling(self) -> float:
+        """The most that any memory gave with these settings."""
+        return max(trial.token_hit_rate for trial in self.bench.trials)
 
     def _split(self, settings: Settings, fraction: float) -> Settings:
         slots = int(settings["cache.memory"] * fraction) // self.rules.state_bytes

@@ -65,7 +65,9 @@ class VLLMPlanner:
         assert self._best is not None
         start = int(self._best.settings["cache.memory"])
         label = label_of(self._best, self.bench.fixed)
-        return reach_by_replay(self.bench, target, label, start, self._grown)
+        found = reach_by_replay(self.bench, target, label, start, self._grown)
+        top = max(trial.token_hit_rate for trial in self.bench.trials)
+        return TargetPlan(target, top, replayed=found)
 
     def axes(self) -> Mapping[str, Sequence[Any]]:
         """Values by key; intervals are multiples of both block sizes, units divide them."""
