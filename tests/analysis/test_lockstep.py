@@ -16,7 +16,8 @@ from tests.analysis.workloads import traces
 
 POLICIES = [
     "none", "prompt_end", "turn_end", "branch", "prompt_end+branch", "all_blocks", "sqrt",
-    {"name": "every", "tokens": 3}, {"name": "balanced", "states": 2}, {"name": "dp_optimal", "states": 2}, "marconi",
+    {"name": "every", "tokens": 3}, {"name": "balanced", "states": 2},
+    {"name": "dp_optimal", "states": 2}, "marconi",
 ]  # fmt: skip
 
 

@@ -1,0 +1,42 @@
+"""Sampled curves: exact at rate 1, and within their error bar on a real trace."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from hybridsim.analysis.blocks import block_curve
+from hybridsim.analysis.shards import estimate, sampled_block_curve
+from hybridsim.errors import UserError
+from hybridsim.traces import read_trace
+from tests.analysis.test_curve import BLOCK_POINTS, block_traces
+
+
+@given(block_traces())
+def test_a_sample_of_everything_is_the_exact_curve(requests):
+    sizes = list(range(1, 25))
+    sampled = sampled_block_curve(requests, 1.0, seed=3)
+    assert sampled.hit_tokens(sizes).tolist() == block_curve(requests).hit_tokens(sizes).tolist()
+
+
+def test_the_truth_lies_within_the_bar_on_the_conversation_trace(shared_dir):
+    """1 block in 16, 8 seeds; the points are those on which two other programs agree."""
+    path = shared_dir / "traces" / "mooncake_conversation.jsonl"
+    requests = read_trace(path, "mooncake").requests
+    found = estimate(requests, list(BLOCK_POINTS), 1 / 16, range(8), num_warmup=len(requests) // 2)
+    truth = np.array(list(BLOCK_POINTS.values()))
+    assert (np.abs(found.rate - truth) <= found.half_width).all()
+    assert found.half_width.max() < 0.01
+
+
+def test_a_bar_gets_narrower_with_the_rate(shared_dir):
+    path = shared_dir / "traces" / "mooncake_conversation.jsonl"
+    requests = read_trace(path, "mooncake", first=4000).requests
+    coarse = estimate(requests, [8192], 1 / 64, range(8))
+    fine = estimate(requests, [8192], 1 / 4, range(8))
+    assert fine.half_width[0] < coarse.half_width[0]
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1.5])
+def test_impossible_rates_are_refused(rate):
+    with pytest.raises(UserError, match="> 0 and <= 1"):
+        sampled_block_curve([], rate, 0)
