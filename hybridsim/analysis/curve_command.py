@@ -1,7 +1,9 @@
 """What `hybridsim curve` does: from a trace to a table, a CSV and a figure."""
 
+import copy
 import csv
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ from hybridsim.analysis.blocks import block_curve
 from hybridsim.analysis.curve import lru_curve, lru_surface
 from hybridsim.analysis.draw import draw_curves, draw_surface
 from hybridsim.analysis.inputs import Subject
+from hybridsim.analysis.lockstep import Capacity, lru_grid
 from hybridsim.analysis.passes import cached_trie
+from hybridsim.analysis.shards import estimate
 from hybridsim.analysis.steps import Curve
 from hybridsim.errors import UserError
 from hybridsim.policies.base import CheckpointPolicy
@@ -36,6 +40,58 @@ def run_blocks(subject: Subject, out_dir: Path, console: Console) -> None:
     for size in _round(sizes):
         table.add_row(f"{size:,}", _percent(curve.token_hit_rate([size])[0]))
     Console().print(table)
+
+
+def run_sample(subject: Subject, rate: float, out_dir: Path, console: Console) -> None:
+    """Block LRU estimated from a share of the blocks, with a 95 % bar over seeds."""
+    requests = subject.trace.requests
+    num_blocks = sum(len(request.prompt) for request in requests)
+    sizes = [2**e for e in range(num_blocks.bit_length())][-_MOST_ROWS:]
+    found = estimate(requests, sizes, rate, num_warmup=subject.num_warmup)
+    rows: list[Sequence[object]] = [["blocks", "token_hit_rate", "half_width"]]
+    rows += zip(sizes, found.rate.tolist(), found.half_width.tolist(), strict=True)
+    _write(out_dir / "curve.csv", rows, console)
+    table = Table("blocks", "token hit rate", "+-", title=f"{subject.name}: {rate:g} of the blocks")
+    for size, mean, half in zip(sizes, found.rate, found.half_width, strict=True):
+        table.add_row(f"{size:,}", _percent(mean), f"{half * 100:.2f}")
+    Console().print(table)
+
+
+def run_grid(
+    subject: Subject,
+    sizes_bytes: Sequence[int],
+    state_fraction: float | None,
+    out_dir: Path,
+    console: Console,
+) -> None:
+    """Exact replays at some sizes, all checkpoint policies side by side."""
+    capacities = [_capacity(subject, size, state_fraction) for size in sizes_bytes]
+    trie = _trie(subject)
+    rates = {
+        label: lru_grid(
+            subject.trace.requests, subject.rules, partial(copy.deepcopy, policy), capacities,
+            trie=trie,
+        ).token_hit_rate(subject.num_warmup)
+        for label, policy in subject.policies.items()
+    }  # fmt: skip
+    rows: list[Sequence[object]] = [["checkpoint", "memory_bytes", "token_hit_rate"]]
+    for label, line in rates.items():
+        rows += [[label, *point] for point in zip(sizes_bytes, line.tolist(), strict=True)]
+    _write(out_dir / "curve.csv", rows, console)
+    title = f"{subject.name}, {subject.model.name}: LRU replayed, layout {subject.layout}"
+    table = Table("memory", *rates, title=title)
+    for index, size in enumerate(sizes_bytes):
+        table.add_row(format_bytes(size), *[_percent(line[index]) for line in rates.values()])
+    Console().print(table)
+
+
+def _capacity(subject: Subject, size_bytes: int, state_fraction: float | None) -> Capacity:
+    if subject.layout == "shared" or not subject.rules.state_bytes:
+        return Capacity(size_bytes)
+    if state_fraction is None or not 0 < state_fraction < 1:
+        raise UserError("--state-fraction", f"{state_fraction}; layout split needs > 0 and < 1")
+    states = int(size_bytes * state_fraction)
+    return Capacity(size_bytes - states, states // subject.rules.state_bytes)
 
 
 def run_shared(subject: Subject, out_dir: Path, console: Console) -> None:

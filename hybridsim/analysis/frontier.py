@@ -9,59 +9,8 @@ and nothing is ever compared or split. The rules are those of `hybridsim.cache.r
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Pools:
-    """Sizes of a page and a state, and how much there is.
-
-    Shared: `capacity` in bytes, `slots` None. Split: `capacity` in pages, `slots` in states; then
-    `page` is 1 and `state` is 0, and states are counted apart.
-    """
-
-    page_tokens: int
-    page: int
-    state: int
-    capacity: int
-    slots: int | None = None
-    is_hybrid: bool = True
-
-    def holds(self, num_pages: int, num_states: int) -> bool:
-        """Whether so much fits into the empty memory."""
-        if self.slots is not None and num_states > self.slots:
-            return False
-        return num_pages * self.page + num_states * self.state <= self.capacity
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A request as the replay sees it; lengths in pages unless they say tokens.
-
-    `runs`: (request that touched it last, where this path leaves that one's) from the top down.
-    `limit`: longest hit. `prompt_known`, `known`: of known content in the prompt, and in all that
-    is cached. `prompt`: what the prompt takes. `known_tokens`: `known`, not rounded.
-    `final_tokens`: all tokens that are computed.
-    """
-
-    runs: tuple[tuple[int, int], ...]
-    limit: int
-    prompt_known: int
-    known: int
-    prompt: int
-    prompt_tokens: int
-    known_tokens: int
-    final_tokens: int
-
-
-@dataclass(slots=True)
-class _Running:
-    """What the running request has: pages in the tree, pages of its own, and perhaps a slot."""
-
-    visit: Visit
-    committed: int
-    private: int
-    has_slot: bool = False
+from hybridsim.analysis.visit import Pools, Running, Visit
 
 
 class Frontier:
@@ -110,7 +59,7 @@ class Frontier:
         positions: tokens at which states are wanted, rising and behind the hit.
         """
         self._current, self._now, self._mine = request, 0, {}
-        running = _Running(visit, match, visit.prompt - match)
+        running = Running(visit, match, visit.prompt - match)
         self._touch(visit, match)
         self._admit(running, hit)
         wanted = set(positions)
@@ -130,7 +79,7 @@ class Frontier:
 
     # -- the request's steps
 
-    def _admit(self, running: _Running, hit: int) -> None:
+    def _admit(self, running: Running, hit: int) -> None:
         is_hybrid = self.pools.is_hybrid
         takes_over = bool(hit) and not self.pools.holds(running.visit.prompt, 2) and is_hybrid
         self._locked = hit or None
@@ -142,7 +91,7 @@ class Frontier:
         else:
             self.used_states += int(is_hybrid)
 
-    def _commit(self, running: _Running, tokens: int, wanted: set[int]) -> None:
+    def _commit(self, running: Running, tokens: int, wanted: set[int]) -> None:
         self._locked = None
         self._now += 1
         page_tokens = self.pools.page_tokens
@@ -150,7 +99,7 @@ class Frontier:
         if tokens in wanted:
             self._save(running, tokens // page_tokens, tokens == running.visit.final_tokens)
 
-    def _insert(self, running: _Running, end: int) -> None:
+    def _insert(self, running: Running, end: int) -> None:
         """Move own pages into the tree; give back those that are there already."""
         if end <= running.committed:
             return
@@ -168,7 +117,7 @@ class Frontier:
         running.private -= end - running.committed
         running.committed = end
 
-    def _save(self, running: _Running, position: int, is_last: bool) -> None:
+    def _save(self, running: Running, position: int, is_last: bool) -> None:
         """Keep a state; the running one itself at the request's very end."""
         if position in self._mine or self._reclaim(running.visit, position):
             self._mine[position] = self._now
@@ -193,14 +142,14 @@ class Frontier:
                 return False
         return False
 
-    def _grow(self, running: _Running, tokens: int) -> None:
+    def _grow(self, running: Running, tokens: int) -> None:
         extra = -(-tokens // self.pools.page_tokens) - running.committed - running.private
         if extra > 0:
             self._make_room(extra, 0)
             self.used_pages += extra
             running.private += extra
 
-    def _release(self, request: int, running: _Running) -> None:
+    def _release(self, request: int, running: Running) -> None:
         self._locked = None
         self._now += 1
         self._insert(running, running.visit.known)

@@ -25,7 +25,8 @@ _CHUNK = 4096  # requests hashed at once
 class Estimate:
     """Hit rates `[num_capacities]`: the mean over seeds, and the half-width of the error bar.
 
-    The bar is Student's t at 95 % over the seeds' spread; each seed samples other blocks.
+    The bar is Student's t at 95 % over the seeds' spread; each seed samples other blocks. It does
+    not cover the grain of the sample: capacities of few multiples of 1/R blocks are too coarse.
     """
 
     rate: FloatArray
@@ -130,7 +131,7 @@ def estimate(
     requests: Sequence[Request],
     capacities_blocks: Sequence[int],
     rate: float,
-    seeds: Sequence[int] = range(5),
+    seeds: Sequence[int] = range(8),
     *,
     num_warmup: int = 0,
 ) -> Estimate:

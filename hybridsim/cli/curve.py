@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from hybridsim.units import parse_bytes
+
 _HELP = """Draw the exact LRU hit rate over memory, from one pass over the trace.
 
 Example: hybridsim curve conversation.jsonl --model qwen3.5-0.8b --checkpoint prompt_end
@@ -52,6 +54,17 @@ def _curve(
     blocks: Annotated[
         bool, typer.Option("--blocks", help="Block LRU over blocks of the trace; needs no model.")
     ] = False,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Replay exactly at these sizes instead (1GiB,2GiB): any policy goes."),
+    ] = None,
+    state_fraction: Annotated[
+        float | None, typer.Option(help="With --grid and layout split: share for states.")
+    ] = None,
+    sample: Annotated[
+        float | None,
+        typer.Option(help="With --blocks: keep this share of the blocks; gives an error bar."),
+    ] = None,
     option: ReaderOptions = None,
     overrides: Overrides = None,
     out: OutDir = None,
@@ -79,8 +92,13 @@ def _curve(
         console.print(note, markup=False, highlight=False)
     out_dir = out or Path("results") / f"{subject.name}-curve"
     out_dir.mkdir(parents=True, exist_ok=True)
-    if blocks:
+    if blocks and sample is not None:
+        curve_command.run_sample(subject, sample, out_dir, console)
+    elif blocks:
         curve_command.run_blocks(subject, out_dir, console)
+    elif grid is not None:
+        sizes = [parse_bytes(size, "--grid") for size in grid.split(",")]
+        curve_command.run_grid(subject, sizes, state_fraction, out_dir, console)
     elif subject.layout == "shared":
         curve_command.run_shared(subject, out_dir, console)
     else:
