@@ -2,12 +2,14 @@
 
 h200
 infinite
+{name: h200, cost: measured, profile: profile.json}
 {name: h200, efficiency: {matmul: 0.8, step_overhead_s: 0.0005}}
 {flops_per_s: 1.2e15, hbm_bytes_per_s: 4.0e12, memory: 96GiB, link_bytes_per_s: 3.0e11}
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,6 +17,8 @@ from pydantic import Field
 from hybridsim.cost.base import CostModel
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.infinite import InfiniteCost
+from hybridsim.cost.measured import MeasuredCost, read_profile
+from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.roofline import Efficiency, RooflineCost
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
@@ -26,6 +30,7 @@ COST_MODELS: dict[str, Callable[[Gpu, Efficiency, ModelSpec], CostModel]] = {
     "roofline": lambda gpu, efficiency, model: RooflineCost(model, gpu, efficiency),
     "infinite": lambda gpu, efficiency, model: InfiniteCost(),
 }
+_MEASURED = "measured"  # made of a profile instead
 _INFINITE = "infinite"
 # Not strict, because YAML reads 1.2e15 as a text.
 _Rate = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
@@ -46,7 +51,8 @@ class _Efficiency(Strict):
 
 class _GpuMapping(Strict):
     name: str | None = None
-    cost: str = "roofline"
+    cost: str | None = None
+    profile: str | None = None
     flops_per_s: _Rate | None = None
     fp8_flops_per_s: _Rate | None = None
     hbm_bytes_per_s: _Rate | None = None
@@ -61,6 +67,7 @@ def get_cost_model(
     """The cost model of one of `tp` ranks of `model` on the GPU that `gpu_value` means.
 
     A name of GPUS, `infinite`, or a mapping: a known GPU changed, or one with rates of its own.
+    `cost: measured` takes the shipped profile of this GPU and model, or the one in `profile`.
     UserError for unknown names, keys and impossible values.
     """
     if gpu_value == _INFINITE:
@@ -69,11 +76,38 @@ def get_cost_model(
     if not isinstance(given.get("name", ""), str):
         raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
     mapping = checked(_GpuMapping, given, place)
-    if mapping.cost not in COST_MODELS:
-        raise unknown_name(f"{place}.cost", mapping.cost, list(COST_MODELS))
+    if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile):
+        return _measured(mapping, model, tp, place)
+    name = mapping.cost or "roofline"
+    if name not in COST_MODELS:
+        raise unknown_name(f"{place}.cost", name, [*COST_MODELS, _MEASURED])
+    if mapping.profile:
+        raise UserError(f"{place}.profile", f"has no meaning with cost {name}; allowed: measured")
     gpu = _gpu(mapping, place)
     efficiency = Efficiency(**mapping.efficiency.model_dump())
-    return COST_MODELS[mapping.cost](gpu, efficiency, model.for_rank(tp))
+    return COST_MODELS[name](gpu, efficiency, model.for_rank(tp))
+
+
+def _measured(mapping: _GpuMapping, model: ModelSpec, tp: int, place: str) -> CostModel:
+    """From the named file, or the shipped profile of this GPU and model."""
+    shipped = shipped_profiles()
+    path = shipped.get((mapping.name or "", model.name))
+    if mapping.profile is not None:
+        path = Path(mapping.profile)
+    if path is None:
+        known = ", ".join(" with ".join(names) for names in shipped)
+        raise UserError(
+            f"{place}.cost",
+            f"no profile of {model.name} on {mapping.name} ships with hybridsim; "
+            f"allowed: {known}, or a profile of your own as {place}.profile",
+        )
+    profile = read_profile(path)
+    if (profile.model, profile.tp) != (model.name, tp):
+        raise UserError(
+            f"{place}.profile",
+            f"{path.name} is of {profile.model} with tp {profile.tp}, not {model.name} with {tp}",
+        )
+    return MeasuredCost(profile)
 
 
 def _gpu(mapping: _GpuMapping, place: str) -> Gpu:

@@ -12,6 +12,8 @@ import numpy as np
 from hybridsim import __version__, metrics
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
+from hybridsim.cost.base import CostModel
+from hybridsim.cost.measured import MeasuredCost
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.engine import simulate
@@ -37,11 +39,12 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     trace = load_trace(config)
     built.prepare(trace.requests, config.seed)
     ideal = ideals(config, built)
-    records, steps = _drive(config, built, trace, ideal, _Batched(on_progress))
+    cost = build_cost(config) if config.mode == "timed" else None
+    records, steps = _drive(config, built, trace, ideal, cost, _Batched(on_progress))
     _check_records(records)
     meta = _meta(run, built, trace, time.perf_counter() - started_s)
     meta["num_requests"] = len(records)
-    meta["outcome"] = built.outcome()
+    meta["outcome"] = [*built.outcome(), *_priced(cost)]
     meta["metrics"], meta["refused"] = _metrics(config, built, trace, ideal, records, steps or ())
     return RunResult(records, steps, meta)
 
@@ -74,15 +77,20 @@ class _Batched:
 
 
 def _drive(
-    config: RunConfig, built: Built, trace: Trace, ideal: np.ndarray, on_progress: _Batched
+    config: RunConfig,
+    built: Built,
+    trace: Trace,
+    ideal: np.ndarray,
+    cost: CostModel | None,
+    on_progress: _Batched,
 ) -> tuple[Sequence[RequestRecord], Sequence[StepRecord] | None]:
-    if config.mode == "replay":
+    if cost is None:
         return built.replay(trace.requests, ideal.tolist(), on_progress), None
     assert built.cache is not None
     result = simulate(
         trace.requests,
         built.cache,
-        build_cost(config),
+        cost,
         build_scheduler(config),
         arrivals=config.arrivals.mode,
         rate_scale=config.arrivals.rate_scale,
@@ -90,6 +98,13 @@ def _drive(
         progress=on_progress,
     )
     return result.records, result.steps
+
+
+def _priced(cost: CostModel | None) -> list[str]:
+    """Where the step times come from."""
+    if isinstance(cost, MeasuredCost):
+        return cost.notes()
+    return [] if cost is None else ["step times computed from peak rates, not measured"]
 
 
 def _check_records(records: Sequence[RequestRecord]) -> None:

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridsim.cost import GPUS, InfiniteCost, PrefillChunk, RooflineCost, get_cost_model
+from hybridsim.cost.measured import MeasuredCost
+from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 
@@ -80,3 +82,26 @@ def test_gpus_that_are_refused(value, place, says):
 def test_a_model_that_cannot_be_cut_is_refused():
     with pytest.raises(UserError, match="does not divide"):
         get_cost_model("h200", MODEL, tp=3)
+
+
+def test_a_measured_profile_is_taken_when_asked_for(tmp_path):
+    """The shipped profile of this GPU and model; of others there is none, and each is told so."""
+    cost = get_cost_model({"name": "h200", "cost": "measured"}, get_model("qwen3.5-0.8b"))
+    assert isinstance(cost, MeasuredCost)
+    path = shipped_profiles()["h200", "qwen3.5-0.8b"]
+    own = get_cost_model({"name": "mine", "profile": str(path)}, get_model("qwen3.5-0.8b"))
+    chunk = PrefillChunk(512, 1024)
+    assert own.step_s([chunk], 8, 9000) == cost.step_s([chunk], 8, 9000)
+    for gpu, model, tp, name in (
+        ({"name": "h100", "cost": "measured"}, "qwen3.5-0.8b", 1, "gpu.cost"),
+        ({"name": "h200", "cost": "measured"}, "qwen3.5-4b", 1, "gpu.cost"),
+        ({"name": "h200", "profile": str(path)}, "qwen3.5-4b", 1, "gpu.profile"),
+        ({"name": "h200", "cost": "measured"}, "qwen3.5-0.8b", 2, "gpu.profile"),
+        ({"name": "h200", "cost": "roofline", "profile": str(path)}, "qwen3.5-0.8b", 1,
+         "gpu.profile"),
+        ({"name": "h200", "profile": str(tmp_path / "no.json")}, "qwen3.5-0.8b", 1,
+         str(tmp_path / "no.json")),
+    ):  # fmt: skip
+        with pytest.raises(UserError) as caught:
+            get_cost_model(gpu, get_model(model), tp)
+        assert caught.value.place == name
