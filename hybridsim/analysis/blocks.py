@@ -35,10 +35,11 @@ def block_tree(requests: Sequence[Request]) -> PathTree:
     """
     builder = TrieBuilder()
     ends: dict[str | None, int] = {}
-    names: dict[tuple[int, int], int] = {}
+    sizes_seen = (int(request.prompt.ends[0]) for request in requests if len(request.prompt) > 1)
+    names = _Names(next(sizes_seen, 1))
     terminal, sizes = [], {ROOT: 1}
     for index, request in enumerate(requests):
-        named, cuts = _named(request.prompt, names)
+        named, cuts = names.rename(request.prompt)
         node = ends.get(request.session_id, ROOT) if request.session_id is not None else ROOT
         for count, size in cuts:
             part = Spans(named.ids[:count], named.ends[:count], count)
@@ -50,15 +51,31 @@ def block_tree(requests: Sequence[Request]) -> PathTree:
     return _as_tree(builder, terminal, sizes, requests)
 
 
-def _named(prompt: Spans, names: dict[tuple[int, int], int]) -> tuple[Spans, list[tuple[int, int]]]:
-    """Blocks renamed by (id, end), one unit each, and where their size changes: (count, tokens)."""
-    lengths = np.diff(prompt.ends, prepend=0)
-    pairs = zip(prompt.ids.tolist(), prompt.ends.tolist(), strict=True)
-    ids = np.array([names.setdefault(pair, len(names)) for pair in pairs], dtype=np.int64)
-    units = np.arange(1, len(ids) + 1, dtype=np.int64)
-    changes = [*(np.flatnonzero(lengths[1:] != lengths[:-1]) + 1).tolist(), len(ids)]
-    cuts = [(count, int(lengths[count - 1])) for count in changes if count]
-    return Spans(ids, units, len(ids)), cuts
+class _Names:
+    """Gives blocks ids such that equal ids are equal blocks wherever prompts have agreed so far.
+
+    A block of the common size after blocks of that size keeps its own id; any other one, such as a
+    partial last block, gets a negative id for its (id, end).
+    """
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._odd: dict[tuple[int, int], int] = {}
+
+    def rename(self, prompt: Spans) -> tuple[Spans, list[tuple[int, int]]]:
+        """One unit a block, and where the size of blocks changes: (count, tokens of the last)."""
+        count = len(prompt.ids)
+        units = np.arange(1, count + 1, dtype=np.int64)
+        odd = np.flatnonzero((prompt.ends != units * self._block_tokens) | (prompt.ids < 0))
+        ids = prompt.ids
+        if len(odd):
+            ids = ids.copy()
+            for at in odd.tolist():
+                pair = (int(prompt.ids[at]), int(prompt.ends[at]))
+                ids[at] = self._odd.setdefault(pair, -1 - len(self._odd))
+        lengths = np.diff(prompt.ends, prepend=0)
+        changes = [*(np.flatnonzero(lengths[1:] != lengths[:-1]) + 1).tolist(), count]
+        return Spans(ids, units, count), [(at, int(lengths[at - 1])) for at in changes if at]
 
 
 def _as_tree(
