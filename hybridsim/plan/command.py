@@ -32,6 +32,7 @@ from hybridsim.plan.result import MemoryPlan, Planner, TargetPlan
 from hybridsim.plan.sglang import SGLangPlanner
 from hybridsim.plan.vllm import VLLMPlanner
 from hybridsim.policies import make_checkpoint
+from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.request import Request
 
 RESEARCH, SGLANG = "research", "sglang-0.5.23"
@@ -61,6 +62,7 @@ def run(path: Path, wish: Wish, options: PlanOptions, out_dir: Path, console: Co
         f"  {100 * trial.token_hit_rate:6.2f} %  {wall_s:5.1f} s  {trial.settings}",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )
     planner = _planner(inputs.subject, bench, options, wish)
     report = _report(inputs, options, bench, planner)
@@ -160,13 +162,14 @@ def _one_pass_of(
     if plan.one_pass is None or not isinstance(planner, ResearchPlanner | SGLangPlanner):
         return None, None
     if isinstance(planner, SGLangPlanner):
-        policy: Any = plan.one_pass.label
+        policy: CheckpointPolicy = planner.guide
         rules = replace(rules, page_tokens=planner.rules.page_bytes // rules.kv_bytes_per_token)
     else:
-        policy = planner.policies.get(plan.one_pass.label, plan.one_pass.label)
+        label = plan.one_pass.label
+        policy = make_checkpoint(planner.policies.get(label, label))
 
     def surface_of(requests: Sequence[Request], num_warmup: int) -> Surface:
-        return lru_surface(requests, rules, make_checkpoint(policy), num_warmup=num_warmup)
+        return lru_surface(requests, rules, policy, num_warmup=num_warmup)
 
     return planner.rules, surface_of
 

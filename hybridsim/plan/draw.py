@@ -50,7 +50,10 @@ def one_pass_heat(plans: Sequence[MemoryPlan], rules: SplitRules) -> Heat:
     assert one_pass is not None
     kv, slots = sizes_around(plans, rules, _CELLS)
     rates = one_pass.surface.token_hit_rate(kv, slots)
-    return Heat(kv, slots, rates, f"Colour: one pass, {one_pass.label}, LRU")
+    source = f"Colour: one pass, {one_pass.label}, LRU"
+    if not one_pass.is_exact:
+        source += " (a relative: the plan's own rules differ)"
+    return Heat(kv, slots, rates, source)
 
 
 def draw_split_plans(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import yaml
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hybridsim.analysis.inputs import Subject
 from hybridsim.config import exact_size
@@ -53,8 +53,9 @@ def print_report(report: Report) -> None:
 def _say_plan(console: Console, report: Report, plan: MemoryPlan) -> None:
     for line in plan_lines(plan):
         _say(console, line)
-    table = Table("policy or setting", "states", "token hit rate", "refused", "first half",
-                  "second half")  # fmt: skip
+    name = Column("policy or setting", overflow="fold")
+    halves = ("first half", "second half")
+    table = Table(name, "states", "token hit rate", "refused", *halves)
     ranked = sorted(plan.by_policy.items(), key=lambda row: -row[1].token_hit_rate)
     for label, trial in ranked:
         slots = trial.capacity.state_slots
@@ -243,4 +244,4 @@ def _percent(rate: float) -> str:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -17,23 +17,25 @@ from hybridsim.plan.common import (
 )
 from hybridsim.plan.flags import sglang_flags
 from hybridsim.plan.result import MemoryPlan, OnePass, TargetPlan
-from hybridsim.plan.search import better, climb, descend
-from hybridsim.policies import make_checkpoint
+from hybridsim.plan.search import Neighbours, better, climb, descend
+from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.fixed import Every, PromptEnd
+from hybridsim.policies.checkpoint.union import Union
 
+_CHUNK = "engine.chunked_prefill_size"
 STRATEGY, SLOTS = "engine.strategy", "engine.max_mamba_cache_size"
 # Defaults first.
 AXES: Mapping[str, Sequence[Any]] = {
     STRATEGY: ("extra_buffer", "extra_buffer_lazy", "no_buffer"),
-    "engine.chunked_prefill_size": (8192, 2048, 4096, 16384),
+    _CHUNK: (8192, 2048, 4096, 16384),
     "engine.max_states_per_path": (-1, 2, 4, 8),
     "engine.eviction_policy": ("lru", "slru", "lfu"),
 }
 IN_OUTPUTS: Mapping[str, Sequence[Any]] = {"engine.track_interval": (256, 64, 512, 1024)}
-_GUIDE = "prompt_end"
 _FLAGS = {
     STRATEGY: "--mamba-radix-cache-strategy",
     "engine.track_interval": "--mamba-track-interval",
-    "engine.chunked_prefill_size": "--chunked-prefill-size",
+    _CHUNK: "--chunked-prefill-size",
     "engine.max_states_per_path": "--mamba-max-states-per-path",
     "engine.eviction_policy": "--radix-eviction-policy",
     "cache.page_size": "--page-size",
@@ -41,7 +43,7 @@ _FLAGS = {
 
 
 class SGLangPlanner:
-    """The search begins at the split that one pass finds best for states at prompt ends."""
+    """Searches from the server's own split and from the best one for states at chunk ends."""
 
     def __init__(self, bench: Bench, rules: CacheRules, step: float) -> None:
         if not rules.state_bytes or not rules.kv_bytes_per_token:
@@ -51,23 +53,25 @@ class SGLangPlanner:
         self.rules = longest_request(
             requests, rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes
         )
-        guide = {_GUIDE: make_checkpoint(_GUIDE)}
-        self.surface = surfaces(requests, rules, guide, bench.num_warmup)[_GUIDE]
+        self.guide, self._guide_label = _guide(int(bench.fixed.get(_CHUNK, 8192)))
+        guides = {self._guide_label: self.guide}
+        self.surface = surfaces(requests, rules, guides, bench.num_warmup)[self._guide_label]
         has_outputs = any(request.output.num_known_tokens for request in requests)
         self.axes = {**AXES, **(IN_OUTPUTS if has_outputs else {})}
         self._best: Trial | None = None
 
     def plan(self, memory_bytes: int) -> MemoryPlan:
-        """Split of the one-pass optimum, then strategy and knobs in turn, then a climb."""
+        """Knobs and split in turn, from the server's split and from one pass's; the better."""
         baseline = self._baseline(memory_bytes)
         usable = memory_bytes - self.rules.state_bytes  # one slot pads batches
         split = needed_split(self.surface, usable, self.rules)
-        fraction = split.pools.state_slots * self.rules.state_bytes / memory_bytes
-        start = self.bench.attempt(self._split({"cache.memory": memory_bytes}, fraction))
-        if start is None or better(baseline, start):
-            start, fraction = baseline, self._fraction(baseline)
-        best = descend(self.bench, start, self.axes)
-        fraction, around = climb(self.bench, best, fraction, self.step, self._split)
+        share = split.pools.state_slots * self.rules.state_bytes / memory_bytes
+        fraction, around = self._searched(baseline, self._fraction(baseline))
+        start = self.bench.attempt(self._split({"cache.memory": memory_bytes}, share))
+        if start is not None:
+            other, found = self._searched(start, share)
+            if better(found.at, around.at):
+                fraction, around = other, found
         self._best = best = around.at
         pools = pools_of(best, self.bench.model.kv_bytes_per_token)
         return MemoryPlan(
@@ -84,6 +88,14 @@ class SGLangPlanner:
             self._notes(best),
         )
 
+    def _searched(self, start: Trial, fraction: float) -> tuple[float, Neighbours]:
+        best = descend(self.bench, start, self.axes)
+        fraction, around = climb(self.bench, best, fraction, self.step, self._split)
+        if around.at is not best:  # another split may favour other knobs
+            best = descend(self.bench, around.at, self.axes)
+            fraction, around = climb(self.bench, best, fraction, self.step, self._split)
+        return fraction, around
+
     def _baseline(self, memory_bytes: int) -> Trial:
         """The server's own split. UserError for a memory in which not one request can run."""
         try:
@@ -95,7 +107,9 @@ class SGLangPlanner:
     def _one_pass(self, split: Split, pools: Pools) -> OnePass:
         surface = self.surface
         gains = marginal(surface, split, self.rules)
-        return OnePass(_GUIDE, surface, split, pools, rate_at(surface, pools), False, gains)
+        return OnePass(
+            self._guide_label, surface, split, pools, rate_at(surface, pools), False, gains
+        )
 
     def reach(self, target: float) -> TargetPlan:
         """By replays with the settings of the last plan, the split's fraction kept."""
@@ -160,6 +174,14 @@ class SGLangPlanner:
         if best.num_refused:
             notes.append(f"{best.num_refused} requests are refused in this memory")
         return notes
+
+
+def _guide(chunk_tokens: int) -> tuple[CheckpointPolicy, str]:
+    """States where prefill chunks end: the nearest that one pass can tell."""
+    if chunk_tokens <= 0:
+        return PromptEnd(), "prompt_end"
+    policy = Union((PromptEnd(), Every(chunk_tokens)))
+    return policy, f"prompt_end+every(tokens={chunk_tokens})"
 
 
 def label_of(trial: Trial) -> str:
