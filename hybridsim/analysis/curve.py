@@ -1,10 +1,13 @@
 """The exact LRU hit rate at every capacity, from one pass over the trace.
 
 When it is exact: a cache (one pool of bytes, or a pool of KV and a pool of states) in which
-- every request touches its whole path, the root most recent, and what does not fit is evicted from
-  the least recent end, page by page and state by state, a state before the KV that it ends;
-- a request keeps a state again at every position of its path where one was ever asked for, and
-  which positions those are depends on the requests alone (so not on what is resident);
+- every request touches the KV of its whole path, the root most recent, and what does not fit is
+  evicted from the least recent end, page by page and state by state, a state before the KV that
+  it ends;
+- which positions a request asks for depends on the requests alone, so not on what is resident;
+- with `refresh="path"` a request keeps a state again at every position of its path where one was
+  ever asked for; with `refresh="named"` it touches, and keeps again, only the states that it asks
+  for itself, so that a hit alone does not make a state young;
 - nothing is pinned and a running request needs no memory beyond what it leaves behind;
 - KV pool and state pool do not look at each other (layout split).
 Then the larger cache always holds what the smaller one holds, and a position is reusable at
@@ -15,6 +18,7 @@ docs/analysis.md says by how much. `hybridsim.analysis.lockstep` replays those r
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -27,11 +31,14 @@ from hybridsim.analysis.passes import (
     page_tree,
 )
 from hybridsim.analysis.placement import Placement, place_states
-from hybridsim.analysis.stack import stack_distances
+from hybridsim.analysis.stack import named_distances, stack_distances
+from hybridsim.analysis.staircase import staircase
 from hybridsim.analysis.steps import Curve, Steps, Surface
 from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import Trie
+
+Refresh = Literal["path", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +63,40 @@ def lru_curve(
     policy: CheckpointPolicy,
     *,
     num_warmup: int = 0,
+    refresh: Refresh = "path",
     trie: Trie | None = None,
 ) -> Curve:
     """Hit tokens over bytes of one pool that KV and states share.
 
     num_warmup: requests, from the first, that fill the cache and are left out of the rate.
-    trie: of `cached_trie(requests, outputs=rules.outputs)`, if it is there already.
-    UserError for a policy that looks at what is resident. O(passes + runs log requests).
+    refresh: which states a request touches, see above. trie: of
+    `cached_trie(requests, outputs=rules.outputs)`, if it is there already.
+    UserError for a policy that looks at what is resident.
+    O(passes + runs log requests), with refresh `named` O(passes log requests).
     """
     placement, passes = _prepared(requests, rules, policy, trie)
     page_bytes = rules.kv_bytes_per_token * rules.page_tokens
-    before, after = _weights(placement, passes, page_bytes, rules.state_bytes)
-    distances = stack_distances(passes, before, after)
     wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
-    if not rules.state_bytes:
-        steps = _kv_steps(placement.tree, passes, distances, page_bytes, wanted)
-    elif placement.stride is not None:
-        starts = distances - before
+    num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
+    before, after = _weights(placement, passes, page_bytes, rules.state_bytes)
+    if not rules.state_bytes or placement.stride is not None:
+        distances = stack_distances(passes, before, after)
+        if placement.stride is None:
+            return Curve(
+                _kv_steps(placement.tree, passes, distances, page_bytes, wanted), num_prompt_tokens
+            )
         stride_bytes = placement.stride * page_bytes + rules.state_bytes
+        starts = distances - before
         steps = _stride_steps(placement, passes, starts, page_bytes, stride_bytes, wanted)
+        return Curve(steps, num_prompt_tokens)
+    if refresh == "path":
+        distances = stack_distances(passes, before, after)
     else:
-        chosen, tokens = _state_passes(placement, passes, wanted)
-        steps = Steps.points(distances[chosen], tokens)
-    return Curve(steps, int(placement.tree.num_prompt_tokens[num_warmup:].sum()))
+        kv, _ = _weights(placement, passes, page_bytes, 0)
+        named = placement.named_passes(passes)
+        distances = named_distances(passes, kv, rules.state_bytes, named)
+    chosen, tokens = _state_passes(placement, passes, distances, wanted)
+    return Curve(Steps.points(distances[chosen], tokens), num_prompt_tokens)
 
 
 def lru_surface(
@@ -87,6 +105,7 @@ def lru_surface(
     policy: CheckpointPolicy,
     *,
     num_warmup: int = 0,
+    refresh: Refresh = "path",
     trie: Trie | None = None,
 ) -> Surface:
     """Hit tokens over (bytes of the KV pool, slots of the state pool); arguments as `lru_curve`."""
@@ -95,21 +114,24 @@ def lru_surface(
     kv, _ = _weights(placement, passes, page_bytes, 0)
     before, after = _weights(placement, passes, 0, 1)
     kv_bytes = stack_distances(passes, kv, kv)
-    slots = stack_distances(passes, before, after)
     wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
     num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
-    if placement.stride is None:
-        chosen, tokens = _state_passes(placement, passes, wanted)
+    if placement.stride is not None:
+        slots = stack_distances(passes, before, after)
+        kv_steps = _stride_steps(
+            placement, passes, kv_bytes - kv, page_bytes, placement.stride * page_bytes, wanted
+        )
+        slot_steps = _stride_steps(placement, passes, slots - before, 0, 1, wanted)
+        return Surface(kv_steps, slot_steps, num_prompt_tokens)
+    if refresh == "path":
+        slots = stack_distances(passes, before, after)
+        chosen, tokens = _state_passes(placement, passes, slots, wanted)
         kv_steps = Steps.points(kv_bytes[chosen], tokens)
         return Surface(kv_steps, Steps.points(slots[chosen], tokens), num_prompt_tokens)
-    kv_starts = kv_bytes - kv
-    slot_starts = slots - before
-    stride_bytes = placement.stride * page_bytes
-    return Surface(
-        _stride_steps(placement, passes, kv_starts, page_bytes, stride_bytes, wanted),
-        _stride_steps(placement, passes, slot_starts, 0, 1, wanted),
-        num_prompt_tokens,
-    )
+    slots = named_distances(passes, np.zeros_like(kv), 1, placement.named_passes(passes))
+    chosen, tokens = _usable(placement, passes, wanted)
+    both = staircase(passes.request[chosen], kv_bytes[chosen], slots[chosen], tokens)
+    return Surface(*both, num_prompt_tokens)
 
 
 def _prepared(
@@ -139,19 +161,43 @@ def _weights(
 
 
 def _state_passes(
+    placement: Placement, passes: Passes, distances: Int64Array, wanted: np.ndarray
+) -> tuple[Int64Array, Int64Array]:
+    """Passes at whose end a state may be reused, and by how many tokens it beats the one above.
+
+    A state that needs as much memory as a deeper one of the same request is never of use.
+    """
+    chosen, tokens = _usable(placement, passes, wanted)
+    rises = _rises(passes.request[chosen], distances[chosen])
+    chosen, tokens = chosen[rises], tokens[rises]
+    is_first = np.ones(len(chosen), dtype=bool)
+    is_first[1:] = passes.request[chosen][1:] != passes.request[chosen][:-1]
+    return chosen, tokens - np.where(is_first, 0, np.concatenate([[0], tokens[:-1]]))
+
+
+def _usable(
     placement: Placement, passes: Passes, wanted: np.ndarray
 ) -> tuple[Int64Array, Int64Array]:
-    """Passes at whose end a state may be reused, and by how many tokens it beats the one above."""
+    """Passes at whose end there has been a state, and how many tokens it saves."""
     tree = placement.tree
     end = tree.end[passes.node]
     usable = wanted & (placement.named_by[passes.node] < passes.request)
     usable &= end <= tree.limit[passes.request]
     chosen = np.flatnonzero(usable)
-    tokens = (end * tree.unit_tokens[passes.node])[chosen]
-    is_first = np.ones(len(chosen), dtype=bool)
-    is_first[1:] = passes.request[chosen][1:] != passes.request[chosen][:-1]
-    above = np.where(is_first, 0, np.concatenate([[0], tokens[:-1]]))
-    return chosen, tokens - above
+    return chosen, (end * tree.unit_tokens[passes.node])[chosen]
+
+
+def _rises(request: Int64Array, distances: Int64Array) -> np.ndarray:
+    """Whether each entry is smaller than all later ones of its request (equal ones: the last)."""
+    if not len(distances):
+        return np.zeros(0, dtype=bool)
+    # From the end on, every request lies below all that were seen, so one running minimum will do.
+    order = np.cumsum(np.diff(request[::-1], prepend=request[-1]) != 0)
+    keys = distances[::-1] - order * (int(distances.max()) + 1)
+    least = np.minimum.accumulate(keys)
+    smaller = np.ones(len(keys), dtype=bool)
+    smaller[1:] = keys[1:] < least[:-1]
+    return smaller[::-1]
 
 
 def _kv_steps(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hybridsim.analysis.blocks import block_curve
-from hybridsim.analysis.curve import lru_curve, lru_surface
+from hybridsim.analysis.curve import Refresh, lru_curve, lru_surface
 from hybridsim.analysis.draw import draw_curves, draw_surface
 from hybridsim.analysis.inputs import Subject
 from hybridsim.analysis.lockstep import Capacity, lru_grid
@@ -94,7 +94,7 @@ def _capacity(subject: Subject, size_bytes: int, state_fraction: float | None) -
     return Capacity(size_bytes - states, states // subject.rules.state_bytes)
 
 
-def run_shared(subject: Subject, out_dir: Path, console: Console) -> None:
+def run_shared(subject: Subject, refresh: Refresh, out_dir: Path, console: Console) -> None:
     """A line for each checkpoint policy; those that one pass cannot tell are named and left out."""
     requests, trie = subject.trace.requests, _trie(subject)
     curves: dict[str, Curve] = {}
@@ -102,7 +102,12 @@ def run_shared(subject: Subject, out_dir: Path, console: Console) -> None:
     for label, policy in subject.policies.items():
         try:
             curves[label] = lru_curve(
-                requests, subject.rules, policy, num_warmup=subject.num_warmup, trie=trie
+                requests,
+                subject.rules,
+                policy,
+                num_warmup=subject.num_warmup,
+                refresh=refresh,
+                trie=trie,
             )
         except UserError as error:
             refusals.append(error)
@@ -124,7 +129,7 @@ def run_shared(subject: Subject, out_dir: Path, console: Console) -> None:
     Console().print(table)
 
 
-def run_split(subject: Subject, out_dir: Path, console: Console) -> None:
+def run_split(subject: Subject, refresh: Refresh, out_dir: Path, console: Console) -> None:
     """A surface for each checkpoint policy: CSV, heat map, and the best split at round sizes."""
     if not subject.model.state_bytes:
         raise UserError("--layout", f"{subject.model.name} has no recurrent state; allowed: shared")
@@ -135,7 +140,7 @@ def run_split(subject: Subject, out_dir: Path, console: Console) -> None:
     refusals: list[UserError] = []
     for label, policy in subject.policies.items():
         try:
-            rows += _surface(subject, label, policy, trie, out_dir)
+            rows += _surface(subject, label, policy, refresh, trie, out_dir)
         except UserError as error:
             refusals.append(error)
     _tell_refusals(refusals, len(rows) > 1, console)
@@ -143,11 +148,21 @@ def run_split(subject: Subject, out_dir: Path, console: Console) -> None:
 
 
 def _surface(
-    subject: Subject, label: str, policy: CheckpointPolicy, trie: Trie, out_dir: Path
+    subject: Subject,
+    label: str,
+    policy: CheckpointPolicy,
+    refresh: Refresh,
+    trie: Trie,
+    out_dir: Path,
 ) -> list[Sequence[object]]:
     state_bytes = subject.model.state_bytes
     surface = lru_surface(
-        subject.trace.requests, subject.rules, policy, num_warmup=subject.num_warmup, trie=trie
+        subject.trace.requests,
+        subject.rules,
+        policy,
+        num_warmup=subject.num_warmup,
+        refresh=refresh,
+        trie=trie,
     )
     if not surface.range_slots[1]:
         raise UserError("cache.checkpoint", f"{label} never gives a hit; allowed: another policy")

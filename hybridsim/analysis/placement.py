@@ -1,12 +1,12 @@
 """Where states come to lie on the trie, for policies whose positions depend on requests alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
 import numpy as np
 
-from hybridsim.analysis.passes import PathTree
+from hybridsim.analysis.passes import Passes, PathTree
 from hybridsim.errors import UserError
 from hybridsim.policies.base import CheckpointPolicy, PromptView
 from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints
@@ -22,18 +22,29 @@ class Placement:
     """States on a tree. `tree` may be finer than the trie it came from: states lie at node ends.
 
     `named_by`, `[num_nodes]`: the first request that wants a state at the node's end, or UNNAMED.
+    `name_request`, `name_node`, `[num_names]`: every wish, in request order.
     `stride`: instead, there is a state at each multiple of so many units, as deep as any request
     goes; None where `named_by` counts.
     """
 
     tree: PathTree
     named_by: Int64Array
+    name_request: Int64Array
+    name_node: Int64Array
     stride: int | None = None
 
     @staticmethod
     def empty(tree: PathTree) -> "Placement":
         """No states anywhere."""
-        return Placement(tree, np.full(len(tree.parent), UNNAMED, dtype=np.int64))
+        none = np.empty(0, dtype=np.int64)
+        return Placement(tree, np.full(len(tree.parent), UNNAMED, dtype=np.int64), none, none)
+
+    def named_passes(self, passes: Passes) -> np.ndarray:
+        """Which passes ask for a state at their node's end, `[num_passes]` bool."""
+        named = np.zeros(len(passes.node), dtype=bool)
+        level = self.tree.levels()[self.name_node]
+        named[passes.first[self.name_request] + level - 1] = True
+        return named
 
 
 def place_states(
@@ -134,13 +145,13 @@ def _refuse_residency(
 
 
 class _Names:
-    """Collects named positions: node -> {units: first request}. Requests come in order."""
+    """Collects wishes as (request, node, units), in request order."""
 
     def __init__(self, tree: PathTree) -> None:
         self._parent = tree.parent.tolist()
         self._start = tree.start.tolist()
         self._last = tree.last_node.tolist()
-        self.of: dict[int, dict[int, int]] = {}
+        self.rows: list[tuple[int, int, int]] = []
 
     def add(self, request: int, units: int) -> None:
         """Name a position on the request's own path. O(nodes between it and the path's end)."""
@@ -148,29 +159,23 @@ class _Names:
         while node != ROOT and self._start[node] >= units:
             node = self._parent[node]
         if node != ROOT:
-            self.of.setdefault(node, {}).setdefault(units, request)
-
-    def inside(self, end: Int64Array) -> Iterator[tuple[int, int, int]]:
-        """Names that are not at their node's end: (node, units, request), node by node, rising."""
-        for node, names in self.of.items():
-            for units, request in sorted(names.items()):
-                if units < end[node]:
-                    yield node, units, request
+            self.rows.append((request, node, units))
 
 
-def _refined(tree: PathTree, named: _Names) -> Placement:
+def _refined(tree: PathTree, names: _Names) -> Placement:
     """Split nodes so that each named position is a node's end; the old number stays below."""
     parent, start = tree.parent.tolist(), tree.start.tolist()
     end, unit_tokens = tree.end.tolist(), tree.unit_tokens.tolist()
-    by = [UNNAMED] * len(end)
-    for node, names in named.of.items():
-        by[node] = names.get(end[node], UNNAMED)
-    for node, units, request in named.inside(tree.end):
+    node_at: dict[tuple[int, int], int] = {}
+    for node, units in sorted({(node, units) for _, node, units in names.rows}):
+        node_at[node, units] = node
+        if units == end[node]:
+            continue
+        node_at[node, units] = len(parent)
         parent.append(parent[node])
         start.append(start[node])
         end.append(units)
         unit_tokens.append(unit_tokens[node])
-        by.append(request)
         parent[node], start[node] = len(parent) - 1, units
     fine = replace(
         tree,
@@ -179,4 +184,8 @@ def _refined(tree: PathTree, named: _Names) -> Placement:
         end=np.array(end, dtype=np.int64),
         unit_tokens=np.array(unit_tokens, dtype=np.int64),
     )
-    return Placement(fine, np.array(by, dtype=np.int64))
+    request = np.array([row[0] for row in names.rows], dtype=np.int64)
+    node_of = np.array([node_at[row[1], row[2]] for row in names.rows], dtype=np.int64)
+    by = np.full(len(parent), UNNAMED, dtype=np.int64)
+    np.minimum.at(by, node_of, request)
+    return Placement(fine, by, request, node_of)

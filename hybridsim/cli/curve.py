@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from hybridsim.errors import unknown_name
 from hybridsim.units import parse_bytes
 
 _HELP = """Draw the exact LRU hit rate over memory, from one pass over the trace.
@@ -48,6 +49,10 @@ def _curve(
     layout: Annotated[
         str | None, typer.Option(help="shared: a curve; split: a surface over (KV, states).")
     ] = None,
+    refresh: Annotated[
+        str,
+        typer.Option(help="States a request touches: path (all on it) or named (its own)."),
+    ] = "path",
     page_size: PageSize = None,
     warmup: Warmup = None,
     first: First = None,
@@ -73,8 +78,12 @@ def _curve(
     from rich.console import Console
 
     from hybridsim.analysis import curve_command
+    from hybridsim.analysis.curve import Refresh
     from hybridsim.analysis.inputs import Wish, load_subject, reader_options
 
+    if refresh not in ("path", "named"):
+        raise unknown_name("--refresh", refresh, ["path", "named"])
+    kind: Refresh = "named" if refresh == "named" else "path"
     wish = Wish(
         format=format_name,
         model=model or ("llama-3.1-8b" if blocks else None),
@@ -100,6 +109,6 @@ def _curve(
         sizes = [parse_bytes(size, "--grid") for size in grid.split(",")]
         curve_command.run_grid(subject, sizes, state_fraction, out_dir, console)
     elif subject.layout == "shared":
-        curve_command.run_shared(subject, out_dir, console)
+        curve_command.run_shared(subject, kind, out_dir, console)
     else:
-        curve_command.run_split(subject, out_dir, console)
+        curve_command.run_split(subject, kind, out_dir, console)

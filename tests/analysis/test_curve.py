@@ -33,7 +33,7 @@ RULES = st.builds(
 )
 
 
-def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0):
+def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, refresh="path"):
     cache = ListLRU(rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots)
     hits = 0
     for index, request in enumerate(requests):
@@ -43,20 +43,28 @@ def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0):
             request,
             asked_positions(policy, request, rules.page_tokens, rules.outputs),
             rules.outputs,
+            refresh,
         )
     return hits
 
 
 @settings(max_examples=150)
-@given(traces(grids=(1, 2, 4)), RULES, st.sampled_from(POLICIES), st.integers(0, 6), st.data())
+@given(
+    traces(grids=(1, 2, 4)),
+    RULES,
+    st.sampled_from(POLICIES),
+    st.integers(0, 6),
+    st.sampled_from(["path", "named"]),
+    st.data(),
+)
 def test_the_curve_equals_list_lru_at_20_random_capacities(
-    requests, rules, named, num_warmup, data
+    requests, rules, named, num_warmup, refresh, data
 ):
     policy = make_checkpoint(named)
-    curve = lru_curve(requests, rules, policy, num_warmup=num_warmup)
+    curve = lru_curve(requests, rules, policy, num_warmup=num_warmup, refresh=refresh)
     capacities = data.draw(st.lists(st.integers(0, 150), min_size=20, max_size=20))
     expected = [
-        brute_force(requests, rules, policy, capacity, num_warmup=num_warmup)
+        brute_force(requests, rules, policy, capacity, num_warmup=num_warmup, refresh=refresh)
         for capacity in capacities
     ]
     assert curve.hit_tokens(capacities).tolist() == expected
@@ -67,15 +75,19 @@ def test_the_curve_equals_list_lru_at_20_random_capacities(
     traces(grids=(1, 2)),
     RULES.filter(lambda r: r.state_bytes),
     st.sampled_from(POLICIES),
+    st.sampled_from(["path", "named"]),
     st.data(),
 )
-def test_the_surface_equals_list_lru_with_two_pools(requests, rules, named, data):
+def test_the_surface_equals_list_lru_with_two_pools(requests, rules, named, refresh, data):
     policy = make_checkpoint(named)
-    surface = lru_surface(requests, rules, policy)
+    surface = lru_surface(requests, rules, policy, refresh=refresh)
     kv = sorted(data.draw(st.sets(st.integers(0, 90), min_size=5, max_size=5)))
     slots = sorted(data.draw(st.sets(st.integers(0, 25), min_size=4, max_size=4)))
     total = sum(request.num_prompt_tokens for request in requests)
-    expected = [[brute_force(requests, rules, policy, k, s) / total for s in slots] for k in kv]
+    expected = [
+        [brute_force(requests, rules, policy, k, s, refresh=refresh) / total for s in slots]
+        for k in kv
+    ]
     np.testing.assert_allclose(surface.token_hit_rate(kv, slots), expected, rtol=1e-12)
 
 

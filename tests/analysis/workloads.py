@@ -83,9 +83,11 @@ class ListLRU:
                 hit = end
         return hit
 
-    def touch(self, request, positions, outputs):
+    def touch(self, request, positions, outputs, refresh="path"):
         """Everything on the path, deepest first; a state is older than the KV that it ends."""
         tokens = tuple(cached_tokens(request, outputs))
+        if refresh == "named":
+            self.named = set()
         if self.sizes["state"]:
             self.named |= {tokens[:position] for position in positions}
         for end in reversed(range(self.page_tokens, len(tokens) + 1, self.page_tokens)):
