@@ -88,6 +88,11 @@ class Request:
     def num_output_tokens(self) -> int:
         return self.output.num_tokens
 
+    @property
+    def num_final_tokens(self) -> int:
+        """Tokens that are computed in all: the last generated one is never fed back."""
+        return self.prompt.num_tokens + max(self.output.num_tokens - 1, 0)
+
 
 @dataclass(slots=True)
 class Trace:

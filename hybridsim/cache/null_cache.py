@@ -35,8 +35,7 @@ class NullCache:
         return Match(0, 0)
 
     def fits(self, request: Request) -> bool:
-        num_final_tokens = request.num_prompt_tokens + max(0, request.num_output_tokens - 1)
-        within_pages = self._within(self._pages(num_final_tokens), self._num_pages)
+        within_pages = self._within(self._pages(request.num_final_tokens), self._num_pages)
         return within_pages and self._within(1, self._num_slots)
 
     def acquire(

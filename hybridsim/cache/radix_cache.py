@@ -5,13 +5,12 @@ hit continues from a copy of it (copy-on-write). What an engine would do differe
 hybridsim.engines; here the rules are the plain ones, with the policies left open.
 """
 
-from dataclasses import dataclass
-from enum import Enum
 from math import lcm
 
 from hybridsim.cache import laws
 from hybridsim.cache.base import CacheUsage, Lease, Match
 from hybridsim.cache.edge import PathKey
+from hybridsim.cache.holding import Admission, Found, Holding
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
 from hybridsim.cache.residents import Residents
@@ -25,40 +24,6 @@ from hybridsim.policies.base import (
 from hybridsim.policies.make import check_layout
 from hybridsim.records import HitSource
 from hybridsim.request import Request, Spans
-
-
-class Admission(Enum):
-    """How a request can start now."""
-
-    WAIT = "memory is held by others"
-    COPY = "with a slot of its own, into which a matched state is copied"
-    TAKE_OVER = "in the slot of the matched state, for want of another"
-
-
-@dataclass(slots=True, eq=False)
-class Holding:
-    """What the cache keeps for one lease.
-
-    `node`: the deepest node of the lease's own path; its path is locked. `private_pages`: KV that
-    is not in the tree. `source`: the node whose state is being copied, until the first step ends.
-    `matched`: nodes of the path behind the hit, deepest first, down to the next checkpoint.
-    """
-
-    key: PathKey
-    node: Node
-    slot: int | None
-    private_pages: int
-    source: Node | None
-    matched: list[Node]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a lookup hands to acquire: only good while the cache does not change."""
-
-    key: PathKey
-    walk: Walk
-    hit_node: Node | None
 
 
 class RadixCache:
@@ -138,7 +103,7 @@ class RadixCache:
         return None, once
 
     def fits(self, request: Request) -> bool:
-        return self.memory.holds(self._pages(_final_tokens(request)), int(self.is_hybrid))
+        return self.memory.holds(self._pages(request.num_final_tokens), int(self.is_hybrid))
 
     def usage(self) -> CacheUsage:
         peak_kv_bytes, peak_state_bytes = self.memory.peak_bytes()
@@ -201,7 +166,7 @@ class RadixCache:
         self._copied(lease)
         self.residents.tick(lease.request)
         holding: Holding = lease.handle
-        last = _final_tokens(lease.request)
+        last = lease.request.num_final_tokens
         if finished and self.cache_outputs and lease.num_tokens >= last:
             self._insert(lease, last)
         if holding.slot is not None:
@@ -254,7 +219,7 @@ class RadixCache:
             return ()
         request = lease.request
         grid = lcm(self.page_tokens, request.grid_tokens)
-        last = _final_tokens(request)
+        last = request.num_final_tokens
         view = PromptView(request, lease.num_hit_tokens, lease.num_match_tokens, last, grid)
         known = min(last, lease.handle.key.num_tokens)
         wanted = {min(p, known) // grid * grid for p in self.checkpoint.positions(view)}
@@ -290,7 +255,7 @@ class RadixCache:
         if node.has_state:
             self.residents.touch_state(node)
             return
-        if position == _final_tokens(lease.request) and holding.slot is not None:
+        if position == lease.request.num_final_tokens and holding.slot is not None:
             slot, holding.slot = holding.slot, None
         elif self.residents.can_have(0, 1):
             self.residents.make_room(lease, 0, 1)
@@ -345,8 +310,3 @@ def _source(request: Request, position: int, page_tokens: int) -> HitSource:
         return HitSource.OUTPUT
     is_last = position > request.num_prompt_tokens - lcm(page_tokens, request.grid_tokens)
     return HitSource.PROMPT_END if is_last else HitSource.PREFIX
-
-
-def _final_tokens(request: Request) -> int:
-    """Tokens that are computed in all: the last generated one is never fed back."""
-    return request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)

@@ -4,6 +4,7 @@ A component says when a node is a valid end of a hit, what a split, a lock and a
 its data, and in which order its nodes have been used. It never decides what to evict.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ class Insertion:
             self.num_released_window += max(0, end - max(start, self.window_start))
 
 
-class Component:
+class Component(ABC):
     """Base of the three components. `outranks`: how late its data goes from an inner node."""
 
     kind: Kind
@@ -92,11 +93,13 @@ class Component:
     def commit(self, node: Node, is_new: bool, insertion: Insertion) -> None:
         """An insertion ends at `node`: attach what it brings."""
 
+    @abstractmethod
     def lock(self, node: Node, lock: TreeLock) -> None:
-        raise NotImplementedError
+        """Keep what a request on `node` needs of this component from being evicted."""
 
+    @abstractmethod
     def unlock(self, node: Node, lock: TreeLock) -> None:
-        raise NotImplementedError
+        """Take back what `lock` did."""
 
     def _lock_one(self, node: Node) -> None:
         part = node.parts[self.kind]
