@@ -77,20 +77,20 @@ class Component(ABC):
         """A fresh check, to be called with the nodes of one path from the top down."""
         return lambda node: node.parts[self.kind].held
 
-    def refresh_after_match(self, node: Node) -> None:
+    def refresh_after_match(self, node: Node) -> None:  # noqa: B027
         """A lookup ended with a hit at `node`."""
 
-    def refresh_after_insert(self, node: Node) -> None:
+    def refresh_after_insert(self, node: Node) -> None:  # noqa: B027
         """An insertion ended at `node`."""
 
-    def split(self, parent: Node, child: Node) -> None:
+    def split(self, parent: Node, child: Node) -> None:  # noqa: B027
         """`parent` was cut off from the head of `child`; share out the data."""
 
     def claim_overlap(self, node: Node, start: int, insertion: Insertion) -> int:
         """An insertion shares `[start, node.end)`; from where the tree took the insertion's KV."""
         return node.end
 
-    def commit(self, node: Node, is_new: bool, insertion: Insertion) -> None:
+    def commit(self, node: Node, is_new: bool, insertion: Insertion) -> None:  # noqa: B027
         """An insertion ends at `node`: attach what it brings."""
 
     @abstractmethod
