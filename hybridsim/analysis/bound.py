@@ -17,10 +17,11 @@ from hybridsim.analysis.interval import (
     rooms,
 )
 from hybridsim.analysis.reward import Reward
-from hybridsim.analysis.schedule import best_schedule
+from hybridsim.analysis.schedule import planned
 from hybridsim.request import Request
 
 NUM_STEPS = 800
+_AMPLE = 0.9  # of the ideal: above it plans are tried that hold states for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def bracket(
     *,
     num_steps: int = NUM_STEPS,
 ) -> Bracket:
-    """Upper bound from `num_steps` steps on the prices, lower bound from a plan at the best ones.
+    """Upper bound from `num_steps` steps on the prices, lower bound from the best of some plans.
 
     O(steps (runs + requests)); deterministic.
     """
@@ -90,13 +91,23 @@ def bracket(
     memory = rooms(problem, capacity_bytes, state_capacity_bytes)
     dual = Dual(problem, memory)
     found = minimise(dual, num_steps=num_steps)
-    profit = dual.choose(found.kv, found.states).profit
-    plan = best_schedule(problem, memory, profit, found.kv.rent(problem))
+    ideal = dual.mean_best_reward * problem.num_requests
+    is_ample = found.bound > _AMPLE * ideal
+    plans = [
+        planned(
+            problem, memory, dual.choose(*prices).profit, prices[0].rent(problem), is_ample=ample
+        )
+        for prices, ample in (
+            ((found.kv, found.states), False),
+            (found.early, False),
+            *([((found.kv, found.states), True)] if is_ample else []),
+        )
+    ]
     return Bracket(
         capacity_bytes,
         state_capacity_bytes,
-        plan.reward / total,
+        max(plan.reward for plan in plans) / total,
         found.bound / total,
-        dual.mean_best_reward * problem.num_requests / total,
+        ideal / total,
         found.num_steps,
     )

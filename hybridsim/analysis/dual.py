@@ -8,7 +8,7 @@ optimum of the linear relaxation, since what is left for each request is an inte
 Projected Adam looks for low prices of good use; a bad search only makes the bound looser.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -124,12 +124,16 @@ def _worth(prices: Prices, room: Room) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DualResult:
-    """The lowest bound seen, the prices that gave it, and how many steps were taken."""
+    """The lowest bound seen, the prices that gave it, and at which step.
+
+    `early`: the prices (KV, states) after an eighth of the steps; rough ones make other plans.
+    """
 
     bound: float
     kv: Prices
     states: Prices
     num_steps: int
+    early: tuple[Prices, Prices]
 
 
 def minimise(
@@ -148,12 +152,15 @@ def minimise(
     unit = dual.mean_best_reward or 1.0
     search = _Adam(np.zeros((kinds, 2, count)), unit)
     best: DualResult | None = None
+    early = (Prices.zero(count), Prices.zero(count))
     for step in range(num_steps):
         kinds_prices = [Prices(search.at[k, 0] / size[k], search.at[k, 1] / size[k])
                         for k in range(kinds)]  # fmt: skip
         choice = dual.choose(kinds_prices[0], kinds_prices[-1])
+        if step <= num_steps // 8:
+            early = (kinds_prices[0], kinds_prices[-1])
         if best is None or choice.bound < best.bound:
-            best = DualResult(choice.bound, kinds_prices[0], kinds_prices[-1], step + 1)
+            best = DualResult(choice.bound, kinds_prices[0], kinds_prices[-1], step + 1, early)
         slack = dual.slack(choice)
         if step == 0 and all(_is_enough(left) for left in slack):
             break  # all rewards fit at once: prices of zero are optimal
@@ -162,7 +169,7 @@ def minimise(
         ])  # fmt: skip
         search.step(gradient, step / num_steps)
     assert best is not None
-    return best
+    return replace(best, early=early)
 
 
 class _Adam:

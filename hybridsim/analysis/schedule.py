@@ -219,21 +219,21 @@ class _Free:
         self.events[start + 1 : min(stop + 1, request)] -= num_bytes
 
 
-def best_schedule(problem: Problem, rooms: Rooms, profit: FloatArray, rent: FloatArray) -> Schedule:
-    """The better of two plans, most profitable request first, both improved by reward alone.
+def planned(
+    problem: Problem, rooms: Rooms, profit: FloatArray, rent: FloatArray, *, is_ample: bool
+) -> Schedule:
+    """A plan by profit, most profitable request first, then improved by reward alone.
 
-    One looks for states at the last request that passed, and only then further back; that is best
-    where memory is short. The other looks everywhere at once; that is best where there is plenty.
-    profit, rent, `[num_runs]`: reward less rent at each run's end at good prices, rent of a byte.
+    profit, rent, `[num_runs]`: reward less rent at each run's end at some prices, rent of a byte.
+    is_ample: look for states computed long ago at once, which is best where there is plenty of
+    memory; else only once all requests have had their turn.
     """
     best = np.full(problem.num_requests, -np.inf)
     np.maximum.at(best, problem.request, profit)
     order = np.argsort(-best, kind="stable").tolist()
-    plans = []
-    for num_sources in (1, _MOST_SOURCES):
-        schedule = Schedule(problem, rooms)
-        schedule.fill(profit, rent, order, num_sources)
-        schedule.fill(problem.reward, np.zeros_like(rent), order, num_sources)
-        schedule.fill(problem.reward, np.zeros_like(rent), order, _MOST_SOURCES)
-        plans.append(schedule)
-    return max(plans, key=lambda plan: plan.reward)
+    num_sources = _MOST_SOURCES if is_ample else 1
+    schedule = Schedule(problem, rooms)
+    schedule.fill(profit, rent, order, num_sources)
+    schedule.fill(problem.reward, np.zeros_like(rent), order, num_sources)
+    schedule.fill(problem.reward, np.zeros_like(rent), order, _MOST_SOURCES)
+    return schedule
