@@ -112,9 +112,7 @@ def _brackets(rows: pd.DataFrame, key: str, x: XAxis) -> list[Band]:
         return []
     known = rows[rows[BRACKET[1]].notna() & rows[key].notna()]
     best = {
-        x.positions[str(value)]: part
-        for value, part in known.groupby(key)
-        if value not in x.apart
+        x.positions[str(value)]: part for value, part in known.groupby(key) if value not in x.apart
     }
     if len(best) < 2:
         return []
