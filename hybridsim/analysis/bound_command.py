@@ -98,6 +98,8 @@ def _pools(
         if not fractions:
             raise UserError("--state-fraction", "is missing; layout split needs it (or shared)")
         for fraction in fractions:
+            if not 0 < fraction < 1:
+                raise UserError("--state-fraction", f"{fraction}; allowed: above 0 and below 1")
             states = int(memory * fraction)
             slots = states // subject.rules.state_bytes
             yield (

@@ -49,6 +49,8 @@ def check_run(config: RunConfig) -> Built:
             )
         build_cost(config)
         build_scheduler(config)
+    elif config.gpu is not None:
+        build_cost(config)
     _check_trace(config)
     return built
 

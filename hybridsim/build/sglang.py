@@ -63,7 +63,7 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
         lambda: _peaks(engine, model),
         capacity,
         model,
-        keeps_outputs=options.radix,
+        keeps_outputs=True,  # the ideal does, whatever the engine does
         caps_last_token=True,
         limits=_limits(options, model),
         notes=("SGLang 0.5.23: one request at a time through the engine's own decisions",),

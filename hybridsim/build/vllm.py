@@ -51,7 +51,7 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
         lambda: {"peak_blocks": num_blocks - 1 - engine.scheduler.cache.pool.least_free},
         capacity,
         model,
-        keeps_outputs=options.caching,
+        keeps_outputs=True,  # the ideal does, whatever the engine does
         caps_last_token=True,
         limits=_limits(model, layout, num_blocks),
         notes=(f"vLLM {version}: one request at a time through the engine's own decisions",),

@@ -21,6 +21,7 @@ class Holding:
 
     `node`: the deepest node of the lease's own path; its path is locked. `private_pages`: KV that
     is not in the tree. `source`: the node whose state is being copied, until the first step ends.
+    `planned`: positions where a state is to be saved.
     `matched`: nodes of the path behind the hit, deepest first, down to the next checkpoint.
     """
 
@@ -30,6 +31,7 @@ class Holding:
     private_pages: int
     source: Node | None
     matched: list[Node]
+    planned: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class RadixCache:
         lease.num_tokens = num_tokens
         lease.num_committed_tokens = match.num_match_tokens
         lease.checkpoints = self._plan(lease)
+        lease.handle.planned = frozenset(lease.checkpoints)
         self.leases.add(lease)
         return lease
 
@@ -146,7 +147,7 @@ class RadixCache:
         self._copied(lease)
         self.residents.tick(lease.request)
         self._insert(lease, num_tokens)
-        if num_tokens in lease.checkpoints:
+        if num_tokens in lease.handle.planned:
             self._save_state(lease, num_tokens)
 
     def grow(self, lease: Lease, num_tokens: int) -> bool:

@@ -8,6 +8,8 @@ from typing import Protocol
 from hybridsim.cache.radix_tree import Node
 from hybridsim.policies.base import EvictionPolicy, Priority, RankingPolicy, ScanningPolicy
 
+_SMALLEST_SWEEP = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Victim:
@@ -71,6 +73,7 @@ class _Queue:
         self._heap: list[tuple[Priority, int, Node]] = []
         self._queued: dict[Node, Priority] = {}  # node -> priority of its valid entry
         self._serial = 0  # breaks ties, so that nodes are never compared
+        self._sweep_at = _SMALLEST_SWEEP
 
     def __contains__(self, node: Node) -> bool:
         return node in self._queued
@@ -82,6 +85,15 @@ class _Queue:
             self._queued[node] = priority
             self._serial += 1
             heapq.heappush(self._heap, (priority, self._serial, node))
+            if len(self._heap) > self._sweep_at:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop stale entries, so that memory follows the candidates and not the trace."""
+        self._queued = {n: p for n, p in self._queued.items() if self._is_candidate(n)}
+        self._heap = [entry for entry in self._heap if self._queued.get(entry[2]) == entry[0]]
+        heapq.heapify(self._heap)
+        self._sweep_at = max(_SMALLEST_SWEEP, 2 * len(self._heap))
 
     def peek(self) -> tuple[Priority, Node] | None:
         heap = self._heap

@@ -96,4 +96,6 @@ def read_results(folder: Path) -> Results:
         raise UserError(str(summary_path), f"has no column {missing[0]!r}; run it anew")
     if summary.empty:
         raise UserError(str(summary_path), "has no finished run; allowed: at least one")
+    swept = list(experiment.axes)
+    summary[swept] = summary[swept].fillna("null")
     return Results(folder, experiment, summary)

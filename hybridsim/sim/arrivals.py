@@ -11,6 +11,8 @@ from math import isfinite
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.request import Request
 
+LONGEST_S = 1e12  # beyond it a float's clock no longer tells steps apart
+
 
 class Arrivals(StrEnum):
     """Names of the ways to send a trace."""
@@ -49,6 +51,13 @@ def plan_arrivals(
         else:
             delay_s = request.delay_s if arrivals == Arrivals.CLOSED_LOOP else 0.0
             followers[after].append((_time(request, "delay_s", delay_s) / rate_scale, index))
+    latest_s = max((at_s for at_s, _ in starts), default=0.0)
+    latest_s += sum(delay_s for row in followers for delay_s, _ in row)
+    if latest_s > LONGEST_S:
+        raise UserError(
+            "arrivals.rate_scale", f"{rate_scale} puts arrivals {latest_s:.3g} s away; "
+            f"allowed: at most {LONGEST_S:.0e} s"
+        )  # fmt: skip
     starts.sort()  # equal times stay in trace order
     return ArrivalPlan(starts, followers)
 

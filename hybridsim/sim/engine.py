@@ -11,9 +11,10 @@ import simpy
 
 from hybridsim.cache.base import PrefixCache
 from hybridsim.cost.base import CostModel
+from hybridsim.errors import UserError
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Request
-from hybridsim.sim.arrivals import ArrivalPlan, Arrivals, plan_arrivals
+from hybridsim.sim.arrivals import LONGEST_S, ArrivalPlan, Arrivals, plan_arrivals
 from hybridsim.sim.job import Job
 from hybridsim.sim.options import SchedulerOptions
 from hybridsim.sim.replay import Progress
@@ -138,6 +139,8 @@ class _Run:
             )
             step = self._lengthen(step, first_s)
             duration_s = self._duration_s(step, first_s, step.num_steps)
+            if not env.now + duration_s <= LONGEST_S:
+                raise UserError("gpu", f"a step takes {duration_s:.3g} s; allowed: below 1e12 s")
             self._record(step, duration_s)
             yield env.timeout(duration_s)
             self.scheduler.complete(step, env.now)

@@ -57,11 +57,10 @@ def _prefill(lease: Lease, cache: PrefixCache) -> None:
 
 def _decode(lease: Lease, cache: PrefixCache) -> None:
     """The last generated token is never fed back, so it needs no KV."""
-    last = lease.request.num_prompt_tokens + lease.request.num_output_tokens - 1
-    positions = [p for p in lease.checkpoints if lease.request.num_prompt_tokens < p < last]
-    for position in (*positions, last):
-        if position > lease.request.num_prompt_tokens:
-            if not cache.grow(lease, position):
-                raise AssertionError(f"{lease.request.request_id} fits, but an idle cache is full")
-            if position in lease.checkpoints:
-                cache.commit(lease, position)
+    start, last = lease.request.num_prompt_tokens, lease.request.num_final_tokens
+    planned = {position for position in lease.checkpoints if start < position <= last}
+    for position in sorted({*planned, last} if last > start else planned):
+        if not cache.grow(lease, position):
+            raise AssertionError(f"{lease.request.request_id} fits, but an idle cache is full")
+        if position in planned:
+            cache.commit(lease, position)

@@ -16,6 +16,7 @@ from hybridsim.cost.base import CostModel
 from hybridsim.cost.measured import MeasuredCost
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Trace
+from hybridsim.sim.arrivals import plan_arrivals
 from hybridsim.sim.engine import simulate
 from hybridsim.sweep.brackets import bracket_of
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
@@ -220,7 +221,21 @@ def _assumptions(config: RunConfig, built: Built) -> list[str]:
     return notes
 
 
-def check_content(config: RunConfig, trace: Trace) -> None:
-    """Replay answers with hit rates only, so it needs to know what is in the prompts."""
+# Policies that were told of a trace and took it: (trace, eviction policy).
+_PREPARED: set[tuple[int, str]] = set()
+
+
+def check_trace(config: RunConfig, trace: Trace, built: Built) -> None:
+    """Whether the trace has what the run asks of it. Raises UserError.
+
+    Replay answers with hit rates only, so it needs to know what is in the prompts; timed mode needs
+    times; some policies need sessions.
+    """
     if config.mode == "replay":
         require_content(trace)
+    else:
+        plan_arrivals(trace.requests, config.arrivals.mode, config.arrivals.rate_scale)
+    key = (id(trace), str(config.cache.eviction))
+    if key not in _PREPARED:
+        built.prepare(trace.requests, config.seed)
+        _PREPARED.add(key)

@@ -11,7 +11,7 @@ from hybridsim.build import build_cache, check_run, load_trace
 from hybridsim.config import Experiment, Run
 from hybridsim.errors import UserError
 from hybridsim.sweep.events import Event, Executor, Failed, Finished
-from hybridsim.sweep.execute import check_content, execute, ideals
+from hybridsim.sweep.execute import check_trace, execute, ideals
 from hybridsim.sweep.local import run_processes, run_serial
 from hybridsim.sweep.on_ray import import_ray, run_ray
 from hybridsim.sweep.plots import check_plots
@@ -68,9 +68,9 @@ def read_traces(experiment: Experiment) -> dict[str, int]:
     for run in experiment.runs:
         try:
             trace = load_trace(run.config)
-            check_content(run.config, trace)
-            # also what workers would otherwise compute once each
-            ideals(run.config, build_cache(run.config))
+            built = build_cache(run.config)
+            check_trace(run.config, trace, built)
+            ideals(run.config, built)  # what workers would otherwise compute once each
             sizes[run.run_id] = len(trace.requests)
         except UserError as error:
             raise experiment.relocate(error, run) from None

@@ -111,9 +111,11 @@ def write_experiment(out_dir: Path, experiment: Experiment) -> None:
 def write_failure(out_dir: Path, run: Run, reason: str, traceback: str) -> None:
     """`failed/<hash>.txt`: the reason, the run's config and where it was raised.
 
-    An older result of the same run goes: --resume must not take it for this one.
+    An older result of the same run goes where the run itself failed: --resume must not take it for
+    this one. A worker that was killed (no traceback) says nothing against it.
     """
-    shutil.rmtree(run_dir(out_dir, run), ignore_errors=True)
+    if traceback:
+        shutil.rmtree(run_dir(out_dir, run), ignore_errors=True)
     folder = out_dir / "failed"
     folder.mkdir(exist_ok=True)
     text = f"{reason}\n\n{run.to_yaml()}\n{traceback}"
@@ -137,18 +139,19 @@ def is_finished(out_dir: Path, run: Run) -> bool:
     folder = run_dir(out_dir, run)
     try:
         meta = read_meta(out_dir, run)
+        versions, sizes = dict(meta["versions"]), dict(meta["trace"])
         [stored] = expand(read_source(folder / "config.yaml")).runs
         num_rows = pq.ParquetFile(folder / "requests.parquet").metadata.num_rows
         if run.config.mode == "timed":
             pq.ParquetFile(folder / "steps.parquet").close()
-    except (OSError, ValueError, UserError, pa.ArrowException):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError, pa.ArrowException):
         return False
     return (
         stored.run_id == run.run_id
-        and meta.get("versions", {}).get("hybridsim") == __version__
-        and meta.get("trace", {}).get("file_bytes") == file_bytes(run.config.trace.path)
+        and versions.get("hybridsim") == __version__
+        and sizes.get("file_bytes") == file_bytes(run.config.trace.path)
         and meta.get("num_requests") == num_rows
-        and "metrics" in meta
+        and bool(meta.get("metrics"))
     )
 
 

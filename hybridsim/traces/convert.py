@@ -36,6 +36,8 @@ def _atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file beside `path` that takes its name when all went well, and goes away when not."""
     if not path.parent.is_dir():
         raise UserError(str(path), "its folder does not exist; allowed: a path in an existing one")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UserError(str(path), "is no plain file; allowed: a new file, or one to replace")
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         temporary = Path(file.name)
         try:

@@ -12,7 +12,7 @@ from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.engines.vllm.scheduler import Scheduler
 from hybridsim.engines.vllm.sequence import Sequence
 from hybridsim.records import HitSource, MissReason, RequestRecord
-from hybridsim.request import Request
+from hybridsim.request import Request, Spans
 
 MOST_IDLE_STEPS = 5
 MOST_PREEMPTIONS = 50
@@ -65,7 +65,8 @@ class VLLMEngine:
 
     def sequence(self, request: Request) -> tuple[Content, Sequence]:
         """The request in the engine's terms; it is not queued yet."""
-        content = Content.of(request.prompt, request.output)
+        output = request.output if request.num_output_tokens else Spans.unknown(1)
+        content = Content.of(request.prompt, output)
         lookahead = self.options.lookahead_tokens
         self._num_prompt_tokens.append(request.num_prompt_tokens)
         seq = Sequence(

@@ -87,8 +87,19 @@ class VLLMOptions:
             value = getattr(self, key)
             if value is not None and value not in DTYPES:
                 raise unknown_name(f"engine.{key}", value, list(DTYPES))
+        self._check_booleans()
         self._check_numbers()
         self._check_combinations()
+
+    def _check_booleans(self) -> None:
+        always = (
+            "eagle_group", "reserve_full_isl", "shared_prefix_checkpoint", "check_startup",
+            "abort_stuck", "junction",
+        )  # fmt: skip
+        for key in (*always, "eagle_drop"):
+            value = getattr(self, key)
+            if not isinstance(value, bool) and (key in always or value is not None):
+                raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: true, false")
 
     def _check_numbers(self) -> None:
         positive = ("user_block_size", "max_num_batched_tokens", "max_num_seqs", "max_model_len")
@@ -103,7 +114,8 @@ class VLLMOptions:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: >= {least}")
-        if not 0 <= self.watermark < 1:
+        is_number = isinstance(self.watermark, int | float) and self.watermark is not True
+        if not is_number or not 0 <= self.watermark < 1:
             raise UserError("engine.watermark", f"{self.watermark!r} is not in [0, 1)")
 
     def _check_combinations(self) -> None:
