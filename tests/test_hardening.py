@@ -1,0 +1,113 @@
+"""Mistakes and accidents that once got through."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments.helpers import finished_runs, tiny, write_experiment
+from hybridsim.build.vllm import options_of
+from hybridsim.cache.pools import Memory
+from hybridsim.cache.radix_cache import RadixCache
+from hybridsim.config import load_experiment
+from hybridsim.engines.vllm.engine import VLLMEngine
+from hybridsim.engines.vllm.geometry import geometry_of
+from hybridsim.engines.vllm.layout import build_layout
+from hybridsim.errors import UserError
+from hybridsim.models import get_model
+from hybridsim.policies import make_checkpoint, make_eviction
+from hybridsim.report.tables import read_results
+from hybridsim.request import Request, Spans
+from hybridsim.sim.replay import replay
+from hybridsim.sweep import command, store
+from hybridsim.traces import open_trace
+from hybridsim.traces.convert import write_trace
+
+
+def run(path: Path, out: Path, *overrides: str) -> int:
+    return command.run(path, overrides, out_dir=out, console=Console(quiet=True))
+
+
+def test_a_null_among_swept_values_keeps_its_line(tmp_path):
+    sweep = {"cache.thinning": [None, {"name": "path_cap", "max_states": 1}]}
+    path = write_experiment(tmp_path, tiny(tmp_path, sweep=sweep))
+    assert run(path, tmp_path / "out") == 0
+    results = read_results(tmp_path / "out")
+    assert results.axes == ["cache.thinning"]
+    assert list(results.summary["cache.thinning"])[0] == "null"
+
+
+def test_a_killed_worker_takes_no_earlier_result_along(tmp_path):
+    path = write_experiment(tmp_path, tiny(tmp_path))
+    out = tmp_path / "out"
+    assert run(path, out) == 0
+    before = finished_runs(out)
+    some = load_experiment(path).runs[0]
+    store.write_failure(out, some, "its process died", "")
+    assert finished_runs(out) == before
+    store.write_failure(out, some, "law broken", "Traceback")
+    assert len(finished_runs(out)) == len(before) - 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"mode": "timed", "gpu": "h200", "arrivals": {"rate_scale": 1e-320}}, "rate_scale"),
+        ({"cache": {"kv_tokens": 4096, "state_slots": 4, "eviction": "session_end"}}, "session"),
+        ({"gpu": "x"}, "gpu"),
+    ],
+)
+def test_what_the_trace_or_gpu_cannot_give_is_refused_before_anything_is_written(
+    tmp_path, changes, place
+):
+    path = write_experiment(tmp_path, tiny(tmp_path, **changes))
+    with pytest.raises(UserError, match=place):
+        run(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_meta_file_of_something_else_counts_as_unfinished(tmp_path):
+    path = write_experiment(tmp_path, tiny(tmp_path))
+    out = tmp_path / "out"
+    assert run(path, out) == 0
+    some = load_experiment(path).runs[0]
+    for content in ([], None, {"versions": None}, {"metrics": {}}):
+        (store.run_dir(out, some) / "meta.json").write_text(json.dumps(content))
+        assert not store.is_finished(out, some)
+
+
+def test_a_trace_is_not_written_over_a_pipe(tmp_path):
+    trace = tmp_path / "good.jsonl"
+    trace.write_text('{"id": "a", "prompt": [["s", 5]], "output": 1}\n')
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="no plain file"):
+        write_trace(open_trace(trace, "segments"), pipe, "segments")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("key", ["eagle_drop", "junction", "abort_stuck", "reserve_full_isl"])
+def test_a_text_is_no_truth_value(key):
+    with pytest.raises(UserError, match=f"engine.{key}"):
+        options_of("0.33.0", {key: "no"})
+
+
+def test_a_request_without_output_runs_with_drafts():
+    options = options_of("0.33.0", {"spec_k": 1})
+    layout = build_layout(geometry_of(get_model("qwen3.5-0.8b"), options), options)
+    engine = VLLMEngine(options, layout, 100)
+    whole = Spans.of([(0, layout.block_size)])
+    assert engine.serve(Request("r", whole, Spans.unknown(0))).num_hit_tokens == 0
+    engine.check()
+
+
+def test_memory_follows_what_is_cached_and_not_the_trace():
+    cache = RadixCache(
+        Memory(1, 1, 200, 10_000), 1, make_checkpoint("prompt_end"), make_eviction("lru")
+    )
+    replay([Request(str(i), Spans.of([(i, 10)]), Spans.unknown(1)) for i in range(5000)], cache)
+    victims = cache.residents._victims
+    assert cache.tree.num_nodes <= 20
+    assert len(victims._kv._queued) + len(victims._states._queued) < 1200
