@@ -1,4 +1,9 @@
-"""A GPU of infinite speed: every step takes no time. Timed mode then decides as replay does."""
+"""A GPU of infinite speed: every step takes no time.
+
+Timed mode with serial arrivals then decides as replay does, for eviction policies that rank by
+use. Those that score candidates against each other may choose others, because replay takes memory
+for an output at once and timed mode page by page.
+"""
 
 from collections.abc import Sequence
 
