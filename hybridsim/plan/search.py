@@ -24,12 +24,13 @@ class Neighbours:
 
 
 def better(challenger: Trial | None, holder: Trial) -> bool:
-    """Fewer refusals first, then more hits."""
+    """More hits first, then fewer refusals: a refused prompt counts as one without a hit."""
     if challenger is None:
         return False
-    if challenger.num_refused != holder.num_refused:
+    gain = challenger.token_hit_rate - holder.token_hit_rate
+    if abs(gain) <= LEAST_GAIN:
         return challenger.num_refused < holder.num_refused
-    return challenger.token_hit_rate > holder.token_hit_rate + LEAST_GAIN
+    return gain > 0
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:

@@ -26,9 +26,13 @@ def trial(rate: float, first: float = 0.0, second: float = 0.0, refused: int = 0
     return Trial({}, rate, first, second, refused, 0, Capacity(), ())
 
 
-def test_fewer_refusals_beat_more_hits_and_a_hair_beats_nothing():
-    assert better(trial(0.1), trial(0.5, refused=1))
-    assert not better(trial(0.9, refused=1), trial(0.5))
+def test_more_hits_beat_fewer_refusals_and_a_hair_beats_nothing():
+    # A refused prompt counts as one without a hit, so refusals are in the rate already: on agents
+    # a split for the longest prompts alone would leave no memory to keep anything in.
+    assert better(trial(0.5, refused=1), trial(0.1))
+    assert not better(trial(0.1), trial(0.5, refused=1))
+    assert better(trial(0.5), trial(0.5, refused=1))
+    assert not better(trial(0.5, refused=1), trial(0.5))
     assert not better(trial(0.50005), trial(0.5))
     assert better(trial(0.502), trial(0.5))
     assert not better(None, trial(0.0))
