@@ -60,7 +60,7 @@ def lru_grid(
     shape = (len(capacities), len(requests))
     hits, matches = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     visits_of: dict[bytes, tuple[Int64Array, list[Visit]]] = {}
-    finals = np.array([_final_tokens(request) for request in requests], dtype=np.int64)
+    finals = np.array([request.num_final_tokens for request in requests], dtype=np.int64)
     for row, capacity in enumerate(capacities):
         pools = _pools(rules, capacity)
         fits = _fits(pools, finals)
@@ -163,7 +163,7 @@ def _visit(
     request: Request, rules: CacheRules, runs: tuple[tuple[int, int], ...], limit: int
 ) -> Visit:
     page = rules.page_tokens
-    final = _final_tokens(request)
+    final = request.num_final_tokens
     prompt_known = known = request.prompt.num_known_tokens
     if rules.outputs and known == request.num_prompt_tokens:
         known = min(known + request.output.num_known_tokens, final)
@@ -177,8 +177,3 @@ def _visit(
         known_tokens=known,
         final_tokens=final,
     )
-
-
-def _final_tokens(request: Request) -> int:
-    """Tokens that are computed in all: the last generated one is never fed back."""
-    return request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)

@@ -94,7 +94,7 @@ def _positions(
 
 def _ends(request: Request, outputs: bool) -> tuple[int, int]:
     """Tokens that are computed in all, and those of them whose content can be found again."""
-    last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
+    last = request.num_final_tokens
     known = request.prompt.num_known_tokens
     if outputs and known == request.num_prompt_tokens:
         known += request.output.num_known_tokens

@@ -77,7 +77,7 @@ def longest_request(
 ) -> SplitRules:
     """The rules of a split pool in which the trace's longest request can run."""
     page_bytes = page_tokens * kv_bytes_per_token
-    most_tokens = max(r.num_prompt_tokens + max(r.num_output_tokens - 1, 0) for r in requests)
+    most_tokens = max(r.num_final_tokens for r in requests)
     longest = Pools(-(-most_tokens // page_tokens) * page_bytes, 1)
     return SplitRules(page_bytes, state_bytes, longest)
 

@@ -22,7 +22,7 @@ from hybridsim.traces import open_trace, read_trace
 
 __all__ = [
     "ENGINES", "Built", "Capacity", "build_cache", "build_cost", "build_model", "build_scheduler",
-    "check_run", "load_trace", "num_warmup_requests", "serve_all",
+    "check_run", "load_trace", "serve_all",
 ]  # fmt: skip
 
 _SGLANG_KEYS = frozenset({"memory", "state_fraction", "kv_tokens", "state_slots", "page_size"})
@@ -97,11 +97,6 @@ def load_trace(config: RunConfig) -> Trace:
             trace.path, trace.format, first=trace.first, options=trace.options, seed=config.seed
         )
     return _TRACES[key]
-
-
-def num_warmup_requests(trace: Trace, warmup: float) -> int:
-    """How many requests, from the first, are left out of the rates: floor(fraction x number)."""
-    return int(len(trace.requests) * warmup)
 
 
 def _check_trace(config: RunConfig) -> None:
