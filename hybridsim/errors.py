@@ -3,6 +3,10 @@
 The command line turns it into one clear message and exit code 2; nothing else is caught there.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class UserError(Exception):
     """A mistake in the user's input.
@@ -21,10 +25,33 @@ class UserError(Exception):
         return type(self), (self.place, self.message)
 
 
+class WriteError(UserError):
+    """The machine does not take a file: a full disk, a missing permission. `place` is the file."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block that writes `path` into a WriteError that names it."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or shorten(str(error))
+        raise WriteError(str(path), f"cannot be written ({why})") from None
+
+
+def shorten(value: object, length: int = 60) -> str:
+    """`value` for a message: its middle is left out where it is longer than `length`."""
+    text = value if isinstance(value, str) else repr(value)
+    half = (length - 3) // 2
+    return text if len(text) <= length else f"{text[:half]}...{text[-half:]}"
+
+
 def unknown_name(place: str, value: object, allowed: list[str]) -> UserError:
     """The error for a name that is in no registry; it lists the registry and the nearest name."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(value), allowed, n=1)
+    near = get_close_matches(str(value)[:200], allowed, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return UserError(place, f"unknown name {value!r}{hint}; allowed: {', '.join(allowed)}")
+    return UserError(
+        place, f"unknown name {shorten(repr(value))}{hint}; allowed: {', '.join(allowed)}"
+    )

@@ -139,6 +139,11 @@ BAD_CONFIGS: list[tuple[str, dict[str, Any], list[str]]] = [
         ["sweep.cache", "cache.memory"],
     ),
     ("sweep without effect", {"sweep": {"gpu": ["h200", "h100"]}}, ["sweep.gpu", "mode replay"]),
+    (
+        "sweep of a trillion runs",
+        {"sweep": {f"trace.x{axis}": list(range(10)) for axis in range(12)}},
+        ["sweep", "1,000,000,000,000 runs", "20,000"],
+    ),
     ("sweep is a text", {"sweep": "memory"}, ["sweep", "'memory'", "mapping"]),
     (
         "figure of an unknown metric",
@@ -155,6 +160,16 @@ BAD_CONFIGS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("plots is a mapping", {"plots": {"x": "seed"}}, ["plots", "a list of mappings"]),
 ]  # fmt: skip
 
+
+def _bomb(num_levels: int) -> bytes:
+    """Ten times as many values a level, in a few hundred bytes."""
+    names = "abcdefghijklmnop"[: num_levels + 1]
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    for below, name in zip(names, names[1:], strict=False):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]")
+    return "\n".join(lines).encode()
+
+
 BAD_TEXTS: list[tuple[str, bytes, list[str]]] = [
     ("empty experiment", b"", ["bad.yaml:1", "empty", "a mapping"]),
     ("a list", b"- 1\n", ["bad.yaml:1", "a list", "a mapping"]),
@@ -164,6 +179,15 @@ BAD_TEXTS: list[tuple[str, bytes, list[str]]] = [
     ("a number as key", b"name: x\n3: 1\n", ["bad.yaml:2", "'3'", "a text"]),
     ("an alias of itself", b"name: &a [*a]\n", ["bad.yaml:1", "itself"]),
     ("not UTF-8", b"name: \xff\n", ["bad.yaml", "byte 6", "UTF-8"]),
+    ("a bomb of aliases", _bomb(9), ["bad.yaml:", "too many values", "200,000"]),
+    ("deep lists", b"name: " + b"[" * 3000 + b"]" * 3000, ["bad.yaml", "nested", "64 levels"]),
+    ("deep mappings", b"name: " + b"{a: " * 70 + b"}" * 70, ["bad.yaml:1", "nested", "64"]),
+    ("giant integer", b"name: x\nseed: " + b"9" * 5000, ["bad.yaml:2", "999...999", "18 digits"]),
+    ("a set", b"name: x\nseed: !!set {a}\n", ["bad.yaml:2", "set", "basic types"]),
+    ("a date", b"seed: !!timestamp 2020-01-01\n", ["bad.yaml:1", "timestamp", "basic types"]),
+    ("a text as integer", b"seed: !!int abc\n", ["bad.yaml", "not valid YAML", "abc"]),
+    ("half a character", b'name: "\\ud800"\n', ["bad.yaml:1", "ud800", "surrogate"]),
+    ("a zero byte", b'model: "a/\\0"\n', ["bad.yaml:1", "x00", "zero"]),
     ("an object of Python", b"name: !!python/object:os.system {}\n", ["bad.yaml:1", "YAML"]),
 ]
 
@@ -174,6 +198,16 @@ BAD_ARGUMENTS: list[tuple[str, list[str], list[str]]] = [
     ("bad value", ["run", "good.yaml", "--set", "tp=-1"], ["--set tp", "-1", ">= 1"]),
     ("unknown key", ["run", "good.yaml", "--set", "cache.memroy=1"], ["memroy", "'memory'"]),
     ("not YAML", ["run", "good.yaml", "--set", "tp={"], ["--set tp", "not valid YAML"]),
+    (
+        "giant value",
+        ["run", "good.yaml", "--set", f"seed={'9' * 5000}"],
+        ["--set seed", "999...999", "18 digits"],
+    ),
+    (
+        "a deep path",
+        ["run", "good.yaml", "--set", f"{'a.' * 5000}a=1"],
+        ["--set a.a", "dots", "64"],
+    ),
     ("no processes", ["run", "good.yaml", "--jobs", "0"], ["--jobs", "0", ">= 1"]),
     ("unknown executor", ["run", "good.yaml", "--executor", "dask"], ["'dask'", "local, ray"]),
     ("out is a file", ["run", "good.yaml", "--out", "good.jsonl"], ["--out", "folder"]),

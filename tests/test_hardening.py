@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.helpers import finished_runs, tiny, write_experiment
+import hybridsim.cost.profiles
+from experiments.helpers import finished_runs, read_summary, tiny, write_experiment
 from hybridsim.build.vllm import options_of
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_cache import RadixCache
@@ -24,10 +25,12 @@ from hybridsim.sim.replay import replay
 from hybridsim.sweep import command, store
 from hybridsim.traces import open_trace
 from hybridsim.traces.convert import write_trace
+from models.configs import QWEN35_0_8B
 
 
-def run(path: Path, out: Path, *overrides: str) -> int:
-    return command.run(path, overrides, out_dir=out, console=Console(quiet=True))
+def run(path: Path, out: Path, *overrides: str, resume: bool = False) -> int:
+    quiet = Console(quiet=True)
+    return command.run(path, overrides, out_dir=out, console=quiet, resume=resume)
 
 
 def test_a_null_among_swept_values_keeps_its_line(tmp_path):
@@ -111,3 +114,40 @@ def test_memory_follows_what_is_cached_and_not_the_trace():
     victims = cache.residents._victims
     assert cache.tree.num_nodes <= 20
     assert len(victims._kv._queued) + len(victims._states._queued) < 1200
+
+
+def test_resume_notices_an_edited_model(tmp_path):
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(QWEN35_0_8B))
+    path = write_experiment(tmp_path, tiny(tmp_path, model=str(model), sweep=None))
+    assert run(path, tmp_path / "out") == 0
+    [before] = read_summary(tmp_path / "out")
+    edited = model.read_text().replace('"num_key_value_heads": 2', '"num_key_value_heads": 4')
+    assert len(edited) == len(model.read_text())
+    model.write_text(edited)
+    assert run(path, tmp_path / "out", resume=True) == 0
+    [after] = read_summary(tmp_path / "out")
+    # twice the KV heads, twice the bytes of the same tokens
+    assert float(after["peak_kv_bytes"]) == 2 * float(before["peak_kv_bytes"])
+
+
+@pytest.mark.parametrize("name", ["tiny.jsonl", "profile.json"])
+def test_a_run_is_finished_only_while_the_files_it_read_stay_as_they_were(tmp_path, name):
+    shipped = Path(hybridsim.cost.profiles.__file__).parent / "h200.qwen3.5-0.8b.json"
+    profile = tmp_path / "profile.json"
+    profile.write_bytes(shipped.read_bytes())
+    gpu = {"name": "h200", "profile": str(profile)}
+    path = write_experiment(tmp_path, tiny(tmp_path, gpu=gpu, mode="timed", sweep=None))
+    out = tmp_path / "out"
+    assert run(path, out) == 0
+    [only] = load_experiment(path).runs
+    file = tmp_path / name
+    content, stat = file.read_bytes(), file.stat()
+    os.utime(file, ns=(0, 0))
+    assert store.is_finished(out, only), "a copy with another date is the same file"
+    file.write_bytes(content.replace(b"6", b"7", 1))
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert not store.is_finished(out, only)
+    file.write_bytes(content)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 2))
+    assert store.is_finished(out, only)

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,14 +15,22 @@ from pydantic import BaseModel
 
 from hybridsim.config.explain import validate
 from hybridsim.config.schema import ExperimentHead, Named, PlotConfig, RunConfig, exact_size
-from hybridsim.config.source import KeyPath, Source, did_you_mean, parse_value, read_source
-from hybridsim.errors import UserError
+from hybridsim.config.source import (
+    MAX_DEPTH,
+    KeyPath,
+    Source,
+    did_you_mean,
+    parse_value,
+    read_source,
+)
+from hybridsim.errors import UserError, shorten
 
 T = TypeVar("T", bound=BaseModel)
 
 # A text at one of these places is short for {name: text}, so that its options can be swept.
 _NAMED = {"engine", "cache.checkpoint", "cache.eviction", "cache.thinning"}
 _HEAD = set(ExperimentHead.model_fields)
+_MAX_RUNS = 20_000  # a few missing brackets multiply; nobody waits for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,8 @@ def _refuse_overlap(path: str, products: list[dict[str, Any]]) -> None:
 def _set(data: dict[str, Any], dotted: str, value: Any, place: str) -> None:
     """Set a value at a dotted path, making mappings on the way."""
     *parents, last = dotted.split(".")
+    if len(parents) >= MAX_DEPTH:
+        raise UserError(shorten(place), f"has too many dots; allowed: at most {MAX_DEPTH} levels")
     here = data
     for index, part in enumerate(parents):
         below = here.get(part)
@@ -147,7 +158,9 @@ def _set(data: dict[str, Any], dotted: str, value: Any, place: str) -> None:
             below = {}
         if not isinstance(below, dict):
             inner = ".".join(parents[: index + 1])
-            raise UserError(place, f"{inner} is {below!r}, not a mapping; allowed: {inner} itself")
+            raise UserError(
+                place, f"{inner} is {shorten(repr(below))}, not a mapping; allowed: {inner} itself"
+            )
         here[part] = below
         here = below
     here[last] = value
@@ -167,21 +180,33 @@ def _products(source: Source) -> Iterator[tuple[KeyPath, dict[str, list[Any]]]]:
     products = sweep if isinstance(sweep, list) else [sweep]
     if not products:
         raise UserError(source.place("sweep"), f"[] sweeps nothing; allowed: {allowed}")
+    num_runs = 0
     for index, product in enumerate(products):
         prefix: KeyPath = ("sweep", str(index)) if isinstance(sweep, list) else ("sweep",)
         if not isinstance(product, dict):
-            raise UserError(source.place(prefix), f"{product!r} is not allowed; allowed: {allowed}")
+            raise UserError(
+                source.place(prefix), f"{shorten(repr(product))} is not allowed; allowed: {allowed}"
+            )
         for path, values in product.items():
             _check_axis(path, values, list(product), source.place((*prefix, path)))
+        num_runs += prod(len(values) for values in product.values())
+        if num_runs > _MAX_RUNS:
+            raise UserError(
+                source.place(prefix), f"makes {num_runs:,} runs; allowed: at most {_MAX_RUNS:,}"
+            )
         yield prefix, product
 
 
 def _check_axis(path: str, values: Any, axes: list[str], place: str) -> None:
     if not isinstance(values, list) or not values:
-        raise UserError(place, f"{values!r} is not allowed; allowed: a list of at least one value")
+        raise UserError(
+            place, f"{shorten(repr(values))} is not allowed; allowed: a list of at least one value"
+        )
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise UserError(place, f"{value!r} stands twice in the list; allowed: each value once")
+            raise UserError(
+                place, f"{shorten(repr(value))} stands twice in the list; allowed: each value once"
+            )
     if path.split(".")[0] in _HEAD | {"sweep"}:
         raise UserError(
             place, f"{path} is no part of a run; allowed: {', '.join(RunConfig.model_fields)}"

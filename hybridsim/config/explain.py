@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from hybridsim.config.schema import RunConfig
 from hybridsim.config.source import did_you_mean
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -43,7 +43,7 @@ def _explain(model: type[BaseModel], finding: Any, prefix: str) -> tuple[str, st
     if finding["type"] == "missing":
         return place, f"is missing; allowed: {allowed}"
     near = did_you_mean(value, allowed.split(", ")) if isinstance(value, str) else ""
-    return place, f"{value!r} is not allowed{near}; allowed: {allowed}"
+    return place, f"{shorten(repr(value), 200)} is not allowed{near}; allowed: {allowed}"
 
 
 def _keys_only(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:

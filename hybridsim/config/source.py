@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 
 KeyPath = tuple[Hashable, ...]
 
@@ -34,12 +34,30 @@ _resolve(
 )
 _resolve("merge", r"<<$", "<")
 
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{tag}"
+    for tag in ("null", "bool", "int", "float", "str", "seq", "map", "merge")
+)
+# Far above any honest experiment, far below what would take minutes or fill the memory.
+MAX_DEPTH = 64
+_MAX_VALUES = 200_000  # counted as aliases unfold, so that a few lines cannot stand for billions
+_MAX_INTEGER_DIGITS = 18  # fits 64 bits, as every count in the tables must
+
+
+def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    digits = str(node.value).replace("_", "")
+    if len(digits.lstrip("+-")) > _MAX_INTEGER_DIGITS:
+        problem = f"{shorten(digits)} is too large; allowed: at most {_MAX_INTEGER_DIGITS} digits"
+        raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+    return int(digits)
+
 
 def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
     text = str(node.value).lower().replace(".inf", "inf").replace(".nan", "nan")
     return float(text)
 
 
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
@@ -104,8 +122,12 @@ def _load(text: str, name: str, lines: dict[KeyPath, int]) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _walk(node, (), name, lines, set())
+        _Walk(name, lines).visit(node, ())
         return loader.construct_document(node)
+    except RecursionError:
+        raise _too_deep(name) from None
+    except (ValueError, KeyError) as error:  # an explicit tag on a text of another type
+        raise UserError(name, f"not valid YAML: {shorten(str(error))}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -118,30 +140,65 @@ def _load(text: str, name: str, lines: dict[KeyPath, int]) -> Any:
             loader.dispose()
 
 
-def _walk(
-    node: yaml.Node, path: KeyPath, name: str, lines: dict[KeyPath, int], above: set[int]
-) -> None:
-    """Note the line of every key; refuse repeated keys and nodes that contain themselves."""
-    line = node.start_mark.line + 1
-    if id(node) in above:
-        raise UserError(f"{name}:{line}", "an alias contains itself; allowed: a finite mapping")
-    if isinstance(node, yaml.SequenceNode):
+class _Walk:
+    """Notes the line of every key; refuses repeated keys and what cannot be unfolded."""
+
+    def __init__(self, name: str, lines: dict[KeyPath, int]) -> None:
+        self._name, self._lines = name, lines
+        self._above: list[int] = []
+        self._num_values = 0
+
+    def visit(self, node: yaml.Node, path: KeyPath) -> None:
+        """This node and all below it; an alias is walked wherever it stands."""
+        place = f"{self._name}:{node.start_mark.line + 1}"
+        self._num_values += 1
+        if id(node) in self._above:
+            raise UserError(place, "an alias contains itself; allowed: a finite mapping")
+        if len(path) > MAX_DEPTH:
+            raise _too_deep(place)
+        if node.tag not in _TAGS:
+            raise UserError(place, f"tag {node.tag!r} is not allowed; allowed: YAML's basic types")
+        if self._num_values > _MAX_VALUES:
+            allowed = f"at most {_MAX_VALUES:,} values, aliases unfolded"
+            raise UserError(place, f"the file unfolds to too many values; allowed: {allowed}")
+        self._above.append(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            self._visit_items(node, path)
+        elif isinstance(node, yaml.MappingNode):
+            self._visit_keys(node, path)
+        else:
+            _check_text(node.value, place)
+        self._above.pop()
+
+    def _visit_items(self, node: yaml.SequenceNode, path: KeyPath) -> None:
         for index, item in enumerate(node.value):
-            lines[(*path, str(index))] = item.start_mark.line + 1
-            _walk(item, (*path, str(index)), name, lines, above | {id(node)})
-    elif isinstance(node, yaml.MappingNode):
+            self._lines[(*path, str(index))] = item.start_mark.line + 1
+            self.visit(item, (*path, str(index)))
+
+    def _visit_keys(self, node: yaml.MappingNode, path: KeyPath) -> None:
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
-            key, key_line = _key(key_node, name), key_node.start_mark.line + 1
+            key, line = _key(key_node, self._name), key_node.start_mark.line + 1
             if key in seen and key != "<<":
                 where = ".".join(map(str, (*path, key)))
                 raise UserError(
-                    f"{name}:{key_line}: {where}",
+                    f"{self._name}:{line}: {where}",
                     f"the key is given twice, first on line {seen[key]}; allowed: once",
                 )
-            seen[key] = key_line
-            lines[(*path, key)] = key_line
-            _walk(value_node, (*path, key), name, lines, above | {id(node)})
+            seen[key] = line
+            self._lines[(*path, key)] = line
+            self.visit(value_node, (*path, key))
+
+
+def _check_text(text: str, place: str) -> None:
+    """No text that files cannot be named or written with."""
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        allowed = "no zero bytes and no halves of surrogate pairs"
+        raise UserError(place, f"{shorten(text)!a} cannot be written to a file; allowed: {allowed}")
+
+
+def _too_deep(place: str) -> UserError:
+    return UserError(place, f"is nested too deeply; allowed: at most {MAX_DEPTH} levels")
 
 
 def _key(node: yaml.Node, name: str) -> str:
@@ -167,5 +224,5 @@ def _nearby_file(path: Path) -> str:
 
 def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     """` (did you mean 'x'?)` or nothing."""
-    near = difflib.get_close_matches(str(value), list(allowed), n=1)
+    near = difflib.get_close_matches(str(value)[:200], list(allowed), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

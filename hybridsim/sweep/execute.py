@@ -20,7 +20,8 @@ from hybridsim.sim.arrivals import plan_arrivals
 from hybridsim.sim.engine import simulate
 from hybridsim.sweep.brackets import bracket_of
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
-from hybridsim.sweep.store import RunResult, file_bytes
+from hybridsim.sweep.inputs import fingerprints
+from hybridsim.sweep.store import RunResult
 from hybridsim.traces import require_content
 
 # The trie of a trace costs about as much as its parse; like the parse it is done once a process.
@@ -36,6 +37,7 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     """
     started_s = time.perf_counter()
     config = run.config
+    inputs = fingerprints(config)  # before they are read: an edit meanwhile must not go unseen
     built = check_run(config)
     trace = load_trace(config)
     built.prepare(trace.requests, config.seed)
@@ -44,7 +46,7 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     records, steps = _drive(config, built, trace, ideal, cost, _Batched(on_progress))
     _check_records(records)
     meta = _meta(run, built, trace, time.perf_counter() - started_s)
-    meta["num_requests"] = len(records)
+    meta["inputs"], meta["num_requests"] = inputs, len(records)
     meta["outcome"] = [*built.outcome(), *_priced(cost)]
     meta["metrics"], meta["refused"] = _metrics(config, built, trace, ideal, records, steps or ())
     return RunResult(records, steps, meta)
@@ -178,7 +180,6 @@ def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]
         "trace": {
             "name": trace.name,
             "format": trace.format,
-            "file_bytes": file_bytes(config.trace.path),
             "num_requests": len(trace.requests),
             "dropped": trace.dropped,
         },

@@ -21,6 +21,7 @@ from hybridsim import __version__
 from hybridsim.config import Experiment, Run, expand, read_source
 from hybridsim.errors import UserError
 from hybridsim.records import LOSS_REASONS, RequestRecord, StepRecord
+from hybridsim.sweep.inputs import fingerprints
 
 TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
 
@@ -135,11 +136,11 @@ def read_meta(out_dir: Path, run: Run) -> dict[str, Any]:
 
 
 def is_finished(out_dir: Path, run: Run) -> bool:
-    """Whether the run's folder is whole, of this very config, and made by this version."""
+    """Whether the run's folder is whole, of this config, these input files and this version."""
     folder = run_dir(out_dir, run)
     try:
         meta = read_meta(out_dir, run)
-        versions, sizes = dict(meta["versions"]), dict(meta["trace"])
+        version, inputs = meta["versions"]["hybridsim"], dict(meta["inputs"])
         [stored] = expand(read_source(folder / "config.yaml")).runs
         num_rows = pq.ParquetFile(folder / "requests.parquet").metadata.num_rows
         if run.config.mode == "timed":
@@ -148,19 +149,11 @@ def is_finished(out_dir: Path, run: Run) -> bool:
         return False
     return (
         stored.run_id == run.run_id
-        and versions.get("hybridsim") == __version__
-        and sizes.get("file_bytes") == file_bytes(run.config.trace.path)
+        and version == __version__
+        and inputs == fingerprints(run.config)
         and meta.get("num_requests") == num_rows
         and bool(meta.get("metrics"))
     )
-
-
-def file_bytes(path: str | None) -> int | None:
-    """Size of a trace (file or folder), a cheap sign that it is still the same one."""
-    if path is None or not Path(path).exists():
-        return None
-    files = [Path(path)] if Path(path).is_file() else sorted(Path(path).iterdir())
-    return sum(file.stat().st_size for file in files)
 
 
 def remove_leftovers(out_dir: Path) -> None:
