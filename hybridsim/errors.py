@@ -3,10 +3,6 @@
 The command line turns it into one clear message and exit code 2; nothing else is caught there.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 
 class UserError(Exception):
     """A mistake in the user's input.
@@ -23,20 +19,6 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type["UserError"], tuple[str, str]]:
         """Rebuild from both parts, so that worker processes can hand the error on."""
         return type(self), (self.place, self.message)
-
-
-class WriteError(UserError):
-    """The machine does not take a file: a full disk, a missing permission. `place` is the file."""
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block that writes `path` into a WriteError that names it."""
-    try:
-        yield
-    except OSError as error:
-        why = error.strerror or shorten(str(error))
-        raise WriteError(str(path), f"cannot be written ({why})") from None
 
 
 def shorten(value: object, length: int = 60) -> str:

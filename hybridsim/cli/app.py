@@ -51,3 +51,7 @@ def main() -> None:
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except OSError as error:  # the machine's word about a file that nobody expected
+        place = error.filename or "a file"
+        typer.echo(f"error: {place}: {error.strerror or error}", err=True)
+        sys.exit(2)

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hybridsim.errors import UserError
+from hybridsim.files import write_whole
 from hybridsim.traces import FORMATS, open_trace
 from hybridsim.traces.arrivals import read_times
 from hybridsim.traces.convert import WRITERS, write_trace
@@ -76,15 +77,8 @@ def stats(
         )
         found = trace_stats(stream)
     if json_path is not None:
-        _write_json(json_path, found)
+        write_whole(json_path, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
     _print_stats(found)
-
-
-def _write_json(path: Path, found: TraceStats) -> None:
-    try:
-        path.write_bytes(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
-    except OSError as error:
-        raise UserError("--json", f"{str(path)!r} cannot be written ({error.strerror})") from None
 
 
 @trace_app.command()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hybridsim.config import PlotConfig
+from hybridsim.files import make_folder, written_whole
 from hybridsim.report.curves import curve
 from hybridsim.report.distributions import cdf, steps
 from hybridsim.report.figure import Figure
@@ -29,16 +30,18 @@ def draw_report(folder: Path) -> list[Path]:
     plots = results.experiment.plots
     figures = [KINDS[plot.kind](results, plot) for plot in default_plots(results, plots)]
     plots_dir = folder / "plots"
-    plots_dir.mkdir(exist_ok=True)
-    for stale in plots_dir.glob("*.png"):
-        stale.unlink()
+    make_folder(plots_dir, str(plots_dir))
     written = []
     for figure in figures:
         path = plots_dir / f"{figure.name}.png"
-        draw_png(figure, path)
+        with written_whole(path) as temporary:
+            draw_png(figure, temporary)
         written.append(path)
+    for stale in set(plots_dir.glob("*.png")) - set(written):
+        stale.unlink()
     page = folder / "report.html"
-    write_page(page, results, figures)
+    with written_whole(page) as temporary:
+        write_page(temporary, results, figures)
     return [*written, page]
 
 

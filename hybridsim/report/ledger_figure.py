@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hybridsim.errors import UserError
+from hybridsim.files import written_whole
 from hybridsim.models import LedgerRow
 from hybridsim.units import format_bytes
 
@@ -37,8 +38,9 @@ def draw_ledger(
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.legend(frameon=False, fontsize=9)
     try:
-        canvas.savefig(path)
-    except (OSError, ValueError) as error:
+        with written_whole(path) as temporary:
+            canvas.savefig(temporary)
+    except ValueError as error:  # an ending that is no picture format
         raise UserError(str(path), f"the figure cannot be written: {error}") from None
 
 

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from hybridsim.build import check_run
 from hybridsim.config import Experiment, Run, load_experiment
+from hybridsim.files import WriteError
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
 from hybridsim.sweep.store import remove_leftovers
@@ -46,6 +47,10 @@ def run(
             f"interrupted; finished runs are in {out_dir}; go on with --resume", soft_wrap=True
         )
         return EXIT_INTERRUPTED
+    except WriteError as error:
+        remove_leftovers(out_dir)
+        kept = f"{error.message}; finished runs stay in {out_dir}, go on with --resume"
+        raise WriteError(error.place, kept) from None
     if outcome.finished or outcome.skipped:
         draw_report(out_dir)
     _tell(outcome, out_dir, console)

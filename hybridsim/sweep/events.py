@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from hybridsim.files import WriteError
+
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
@@ -22,11 +24,15 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run raised, or its process died; nothing of it was written."""
+    """The run raised, or its process died; nothing of it was written.
+
+    `stops` is given where the others would fare no better: its results could not be written.
+    """
 
     index: int
     reason: str
     traceback: str
+    stops: WriteError | None = None
 
 
 Event = Advanced | Finished | Failed

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from hybridsim.files import WriteError
 from hybridsim.sweep.events import Advanced, Event, Failed, Finished, OnEvent, Work
 
 # Forked workers share the parsed traces with their parent. macOS has fork, but not safely.
@@ -101,6 +102,7 @@ def _attempt(work: Work, index: int, on_event: OnEvent) -> None:
         work(index, lambda num_requests: on_event(Advanced(index, num_requests)))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        on_event(Failed(index, reason, traceback.format_exc()))
+        stops = error if isinstance(error, WriteError) else None
+        on_event(Failed(index, reason, traceback.format_exc(), stops))
     else:
         on_event(Finished(index))

@@ -10,6 +10,7 @@ from rich.console import Console
 from hybridsim.build import build_cache, check_run, load_trace
 from hybridsim.config import Experiment, Run
 from hybridsim.errors import UserError
+from hybridsim.files import make_folder
 from hybridsim.sweep.events import Event, Executor, Failed, Finished
 from hybridsim.sweep.execute import check_trace, execute, ideals
 from hybridsim.sweep.local import run_processes, run_serial
@@ -87,13 +88,13 @@ def run_experiment(
 ) -> SweepOutcome:
     """Do all runs, write each as it finishes, then the summary of those that are whole.
 
-    A failing run is told and written down under `failed/`; the others go on. Ctrl-C stops the
-    runs in flight and passes through.
+    A failing run is told and written down under `failed/`; the others go on. Ctrl-C, and a disk
+    that takes no more files (WriteError), stop the runs in flight and pass through.
     """
     check_experiment(experiment)
     with console.status("reading the trace"):
         sizes = read_traces(experiment)
-    _make_folder(out_dir)
+    make_folder(out_dir, "--out")
     remove_leftovers(out_dir)
     write_experiment(out_dir, experiment)
     outcome = SweepOutcome()
@@ -130,15 +131,8 @@ def _note(
         outcome.finished.append(run)
         forget_failure(out_dir, run)
     elif isinstance(event, Failed):
+        if event.stops is not None:
+            raise event.stops
         outcome.failures.append((run, event))
         write_failure(out_dir, run, event.reason, event.traceback)
     show(event)
-
-
-def _make_folder(out_dir: Path) -> None:
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UserError("--out", f"{str(out_dir)!r} is not a folder; allowed: a folder") from None
-    except OSError as error:
-        raise UserError("--out", f"{str(out_dir)!r} cannot be made: {error.strerror}") from None

@@ -20,6 +20,7 @@ import yaml
 from hybridsim import __version__
 from hybridsim.config import Experiment, Run, expand, read_source
 from hybridsim.errors import UserError
+from hybridsim.files import make_folder, write_whole, writing
 from hybridsim.records import LOSS_REASONS, RequestRecord, StepRecord
 from hybridsim.sweep.inputs import fingerprints
 
@@ -40,26 +41,36 @@ def run_dir(out_dir: Path, run: Run) -> Path:
 
 
 def write_run(out_dir: Path, run: Run, result: RunResult) -> None:
-    """Write a run's folder beside its place, then move it there in one step."""
+    """Write a run's folder beside its place, then move it there in one step.
+
+    Raises WriteError where the disk is full or the folder is not ours; then nothing of it stays.
+    """
     target = run_dir(out_dir, run)
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".tmp-{run.run_id}@{socket.gethostname()}@{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
-        _write_files(temporary, run, result)
-        _move_into_place(temporary, target)
+        with writing(target):
+            temporary.mkdir(parents=True)
+        _write_files(temporary, target, run, result)
+        with writing(target):
+            _move_into_place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_files(folder: Path, run: Run, result: RunResult) -> None:
+def _write_files(folder: Path, target: Path, run: Run, result: RunResult) -> None:
+    """Into `folder`; errors speak of `target`, where people would look."""
     left_out = TIMED_COLUMNS if result.steps is None else ()
-    (folder / "config.yaml").write_text(run.to_yaml(), encoding="utf-8")
-    pq.write_table(table_of(RequestRecord, result.records, left_out), folder / "requests.parquet")
+    with writing(target / "config.yaml"):
+        (folder / "config.yaml").write_text(run.to_yaml(), encoding="utf-8")
+    tables = {"requests.parquet": table_of(RequestRecord, result.records, left_out)}
     if result.steps is not None:
-        pq.write_table(table_of(StepRecord, result.steps), folder / "steps.parquet")
-    write_json(folder / "meta.json", result.meta)
+        tables["steps.parquet"] = table_of(StepRecord, result.steps)
+    for name, table in tables.items():
+        with writing(target / name):
+            pq.write_table(table, folder / name)
+    with writing(target / "meta.json"):
+        write_json(folder / "meta.json", result.meta)
 
 
 def _move_into_place(temporary: Path, target: Path) -> None:
@@ -96,17 +107,10 @@ def write_json(path: Path, data: Any) -> None:
     path.write_bytes(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file has its old content or the new one, at any time."""
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
 def write_experiment(out_dir: Path, experiment: Experiment) -> None:
     """`experiment.yaml`: what was asked for, overrides included; `hybridsim report` reads it."""
     text = yaml.safe_dump(experiment.source.data, sort_keys=False)
-    write_atomically(out_dir / "experiment.yaml", text.encode())
+    write_whole(out_dir / "experiment.yaml", text.encode())
 
 
 def write_failure(out_dir: Path, run: Run, reason: str, traceback: str) -> None:
@@ -118,9 +122,9 @@ def write_failure(out_dir: Path, run: Run, reason: str, traceback: str) -> None:
     if traceback:
         shutil.rmtree(run_dir(out_dir, run), ignore_errors=True)
     folder = out_dir / "failed"
-    folder.mkdir(exist_ok=True)
+    make_folder(folder, "--out")
     text = f"{reason}\n\n{run.to_yaml()}\n{traceback}"
-    write_atomically(folder / f"{run.run_id}.txt", text.encode())
+    write_whole(folder / f"{run.run_id}.txt", text.encode())
 
 
 def forget_failure(out_dir: Path, run: Run) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hybridsim.config import Experiment
-from hybridsim.sweep.store import read_meta, write_atomically
+from hybridsim.files import write_whole
+from hybridsim.sweep.store import read_meta
 
 
 def write_summary(out_dir: Path, experiment: Experiment, run_ids: set[str]) -> None:
@@ -24,7 +25,7 @@ def write_summary(out_dir: Path, experiment: Experiment, run_ids: set[str]) -> N
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-    write_atomically(out_dir / "summary.csv", text.getvalue().encode())
+    write_whole(out_dir / "summary.csv", text.getvalue().encode())
 
 
 def _cell(value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.files import writing
 from hybridsim.request import Int64Array, Request, Spans
 from hybridsim.traces import TraceStream
 
@@ -23,8 +24,8 @@ def write_trace(stream: TraceStream, path: str | Path, to: str) -> int:
     """
     if to not in WRITERS:
         raise unknown_name("--to", to, list(WRITERS))
-    count = 0
-    with _atomic(Path(path)) as file:
+    count, path = 0, Path(path)
+    with writing(path), _atomic(path) as file:
         for line in WRITERS[to](stream):
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             count += 1

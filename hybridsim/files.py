@@ -1,0 +1,55 @@
+"""Writing files that are there as a whole or not at all, with the machine's refusals as errors."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hybridsim.errors import UserError, shorten
+
+
+class WriteError(UserError):
+    """The machine does not take a file: a full disk, a missing permission. `place` is the file."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an OSError of the block that writes `path` into a WriteError that names it."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or shorten(str(error))
+        raise WriteError(str(path), f"cannot be written ({why})") from None
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes the name of `path` when all went well.
+
+    Raises WriteError; whatever is raised, `path` keeps what it had before.
+    """
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        with writing(path):
+            yield temporary
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The file has its old content or the new one, at any time. Raises WriteError."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def make_folder(path: Path, place: str) -> None:
+    """Make a folder to write into, where it is not there yet; UserError at `place` otherwise."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(place, f"{str(path)!r} is not a folder; allowed: a folder") from None
+    except OSError as error:
+        raise UserError(place, f"{str(path)!r} cannot be made ({error.strerror})") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(place, f"{str(path)!r} cannot be written to; allowed: a folder of yours")
