@@ -5,8 +5,6 @@ from pathlib import Path
 
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models.catalogue import CATALOGUE
-from hybridsim.models.hf import from_hf_config
-from hybridsim.models.inline import from_inline
 from hybridsim.models.spec import ModelSpec
 
 
@@ -17,7 +15,10 @@ def get_model(value: object, place: str = "model") -> ModelSpec:
     folder with a config.json, is a path. A mapping is an inline spec, see `from_inline`.
     UserError for anything else, with the nearest name where there is one.
     """
+    # The readers need pydantic and orjson, the catalogue nothing.
     if isinstance(value, Mapping):
+        from hybridsim.models.inline import from_inline
+
         return from_inline(value, place, get_model)
     if not isinstance(value, str | Path):
         allowed = "a catalogue name, the path of a config.json, a mapping"
@@ -26,5 +27,7 @@ def get_model(value: object, place: str = "model") -> ModelSpec:
     if text in CATALOGUE:
         return CATALOGUE[text]()
     if text.endswith(".json") or "/" in text or (Path(text) / "config.json").is_file():
+        from hybridsim.models.hf import from_hf_config
+
         return from_hf_config(text)
     raise unknown_name(place, text, list(CATALOGUE))

@@ -4,6 +4,9 @@ Bytes: the table of derived layouts of the vLLM 0.33.0 study, whose block sizes 
 ones. Parameters: totals that the authors or the model hub publish.
 """
 
+import subprocess
+import sys
+
 import pytest
 
 from hybridsim.models import CATALOGUE, get_model
@@ -147,3 +150,14 @@ def test_every_row_says_its_own_name_and_where_it_is_from(name):
     assert spec.name == name
     assert len(spec.source) > 10
     assert spec.confidence in ("checked", "paper", "illustrative")
+
+
+def test_the_catalogue_needs_no_library():
+    """Machines that only measure have neither pydantic nor orjson; kernels read shapes there."""
+    program = (
+        "import sys; sys.modules['pydantic'] = sys.modules['orjson'] = None\n"
+        "from hybridsim.models import CATALOGUE\n"
+        "print(sum(make().num_params > 0 for make in CATALOGUE.values()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == str(len(CATALOGUE)), done.stderr
