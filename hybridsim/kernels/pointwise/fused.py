@@ -2,6 +2,7 @@
 # mypy: disallow-untyped-defs=False
 
 import math
+from typing import Literal
 
 import torch
 import triton
@@ -66,7 +67,7 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 @triton.jit
 def _gated_norm_kernel(
     x_ptr, gate_ptr, weight_ptr, gate_stride,
-    H: tl.constexpr, V: tl.constexpr, EPS: tl.constexpr,
+    H: tl.constexpr, V: tl.constexpr, EPS: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, H)[:, None] * V + tl.arange(0, V)[None, :]
@@ -74,19 +75,27 @@ def _gated_norm_kernel(
     gate = tl.load(gate_ptr + token * gate_stride + tile).to(tl.float32)
     weight = tl.load(weight_ptr + tl.arange(0, V)).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, axis=1) / V + EPS)
-    out = x * scale[:, None] * weight[None, :] * gate * tl.sigmoid(gate)
+    out = x * scale[:, None] * weight[None, :] * tl.sigmoid(gate)
+    if SILU:
+        out *= gate
     tl.store(x_ptr + token * H * V + tile, out.to(x_ptr.dtype.element_ty))
 
 
-def gated_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """In place: RMS norm of x `[T, H, V]` per head times silu(gate `[T, H V]`, token stride free).
+def gated_norm(
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    activation: Literal["silu", "sigmoid"] = "silu",
+) -> torch.Tensor:
+    """In place: RMS norm of x `[T, H, V]` per head times activation(gate `[T, H V]`).
 
-    H and V are powers of two.
+    The gate's token stride is free; H and V are powers of two.
     """
     if x.shape[0]:
         _gated_norm_kernel[(x.shape[0],)](
-            x, gate, weight, gate.stride(0), H=x.shape[1], V=x.shape[2], EPS=EPS
-        )
+            x, gate, weight, gate.stride(0), H=x.shape[1], V=x.shape[2], EPS=EPS,
+            SILU=activation == "silu",
+        )  # fmt: skip
     return x
 
 

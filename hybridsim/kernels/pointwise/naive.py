@@ -15,10 +15,13 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return gate * torch.sigmoid(gate) * up
 
 
-def gated_norm(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """rms_norm over the last axis of x `[T, H, V]`, times silu(gate `[T, H, V]`)."""
+def gated_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, activation: str = "silu"
+) -> torch.Tensor:
+    """rms_norm over the last axis of x `[T, H, V]`, times silu or sigmoid of gate `[T, H, V]`."""
     gate = gate.double()
-    return rms_norm(x, weight) * gate * torch.sigmoid(gate)
+    factor = torch.sigmoid(gate)
+    return rms_norm(x, weight) * (factor * gate if activation == "silu" else factor)
 
 
 def delta_gates(
@@ -27,6 +30,17 @@ def delta_gates(
     """Log decay -exp(a_log) softplus(a + dt_bias) and write strength sigmoid(b), all `[T, H]`."""
     softplus = torch.nn.functional.softplus(a.double() + dt_bias.double())
     return -torch.exp(a_log.double()) * softplus, torch.sigmoid(b.double())
+
+
+def channel_gates(
+    f: torch.Tensor, b: torch.Tensor, a_log: torch.Tensor, dt_bias: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """KDA's log decay -exp(a_log) softplus(f + dt_bias) `[T, H, K]` and sigmoid(b) `[T, H]`.
+
+    f `[T, H, K]`, b `[T, H]`, a_log `[H]`, dt_bias `[H, K]`.
+    """
+    softplus = torch.nn.functional.softplus(f.double() + dt_bias.double())
+    return -torch.exp(a_log.double())[:, None] * softplus, torch.sigmoid(b.double())
 
 
 def rotate(x: torch.Tensor, positions: torch.Tensor, rotary: int, base: float) -> torch.Tensor:
