@@ -83,3 +83,16 @@ class StepRecord:
     num_copied_bytes: int
     kv_bytes: int
     state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChange:
+    """A request enters the batch, with memory for its prompt, or leaves it and gives that back.
+
+    `request`: its index; `step`: engine steps (or leaps) done before, so that requests of one
+    number enter together. A request that is preempted leaves, and enters again later.
+    """
+
+    request: int
+    enters: bool
+    step: int

@@ -5,14 +5,14 @@ Two kinds of events exist: a request arrives, and a step (or a leap of many deco
 
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import simpy
 
 from hybridsim.cache.base import PrefixCache
 from hybridsim.cost.base import CostModel
 from hybridsim.errors import UserError
-from hybridsim.records import RequestRecord, StepRecord
+from hybridsim.records import BatchChange, RequestRecord, StepRecord
 from hybridsim.request import Request
 from hybridsim.sim.arrivals import LONGEST_S, ArrivalPlan, Arrivals, plan_arrivals
 from hybridsim.sim.job import Job
@@ -50,7 +50,7 @@ def simulate(
     run = _Run(requests, ideal_tokens, plan, cache, cost, scheduler, leap, progress)
     run.to_the_end()
     cache.check()
-    return SimResult(run.records(), run.steps)
+    return SimResult(run.records(), run.steps, run.changes())
 
 
 @dataclass(eq=False)
@@ -85,6 +85,9 @@ class _Run:
 
     def records(self) -> list[RequestRecord]:
         return [self.jobs[index].record for index in range(len(self.requests))]
+
+    def changes(self) -> list[BatchChange]:
+        return [replace(c, request=self.index_of[c.request]) for c in self.scheduler.changes]
 
     # Arrivals
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hybridsim.cache.base import Lease, Match, PrefixCache
 from hybridsim.errors import UserError
-from hybridsim.records import MissReason
+from hybridsim.records import BatchChange, MissReason
 from hybridsim.request import Request
 from hybridsim.sim.admission import account, admitted, new_record
 from hybridsim.sim.decode_group import DecodeGroup
@@ -23,6 +23,7 @@ class Scheduler:
     """Forms steps. Verbs in order: `submit` at any time; `schedule`, perhaps `extend`, `complete`.
 
     `cache.page_tokens` (1 where the cache has none) says how often a decoding request needs memory.
+    `changes`: who entered and left the batch; its requests are numbers of submission.
     """
 
     def __init__(self, cache: PrefixCache, options: SchedulerOptions) -> None:
@@ -35,6 +36,8 @@ class Scheduler:
         self._decoding = DecodeGroup(getattr(cache, "page_tokens", 1))
         self._copied_bytes = 0
         self._ended: list[Job] = []
+        self._num_steps = 0
+        self.changes: list[BatchChange] = []
 
     @property
     def num_waiting(self) -> int:
@@ -115,6 +118,7 @@ class Scheduler:
 
     def complete(self, step: Step, now_s: float) -> None:
         """The step has run: save checkpoints, hand out tokens, end jobs that have all of theirs."""
+        self._num_steps += 1
         self._decoding.advance(step.num_steps)
         for job, position in self._decoding.pop_at_stop():
             # The cache may hear of growth only once a page; a checkpoint needs the exact length.
@@ -179,6 +183,7 @@ class Scheduler:
     def _start(self, job: Job, lease: Lease) -> None:
         job.start(lease)
         self._running[job] = self._prefilling[job] = None
+        self.changes.append(BatchChange(job.order, True, self._num_steps))
         self._copied_bytes += lease.num_copied_bytes
 
     def _add_chunks(self, job: Job, budget: int, chunks: list[ScheduledChunk]) -> int:
@@ -224,6 +229,7 @@ class Scheduler:
 
     def _release(self, job: Job, *, finished: bool) -> None:
         del self._running[job]
+        self.changes.append(BatchChange(job.order, False, self._num_steps))
         self._prefilling.pop(job, None)
         lease = job.stop()
         before_bytes = lease.num_copied_bytes
