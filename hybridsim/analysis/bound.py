@@ -8,16 +8,16 @@ knows the future (`schedule`). Both speak of requests served one after another, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hybridsim.analysis.dual import Dual, minimise
+from hybridsim.analysis.dual import Dual, DualResult, minimise
 from hybridsim.analysis.interval import (
     BoundRules,
     Insertion,
     Problem,
     interval_problem,
-    rooms,
 )
-from hybridsim.analysis.reward import Reward
-from hybridsim.analysis.schedule import planned
+from hybridsim.analysis.reward import FloatArray, Reward
+from hybridsim.analysis.room import rooms
+from hybridsim.analysis.schedule import Schedule, planned
 from hybridsim.request import Request
 
 NUM_STEPS = 800
@@ -78,36 +78,44 @@ def bound(
 
 def bracket(
     problem: Problem,
-    capacity_bytes: float,
+    capacity_bytes: float | FloatArray,
     state_capacity_bytes: float | None = None,
     *,
     num_steps: int = NUM_STEPS,
+    makes_plans: bool = True,
 ) -> Bracket:
     """Upper bound from `num_steps` steps on the prices, lower bound from the best of some plans.
 
-    O(steps (runs + requests)); deterministic.
+    capacity_bytes: may be one number for each slot between requests, `[num_requests]`.
+    makes_plans: False leaves `lower` at 0. O(steps (runs + requests)); deterministic.
     """
     total = problem.total_reward or 1.0
-    memory = rooms(problem, capacity_bytes, state_capacity_bytes)
+    state_bytes = problem.rules.state_bytes
+    memory = rooms(problem.load, state_bytes, capacity_bytes, state_capacity_bytes)
     dual = Dual(problem, memory)
     found = minimise(dual, num_steps=num_steps)
     ideal = dual.mean_best_reward * problem.num_requests
-    is_ample = found.bound > _AMPLE * ideal
-    plans = [
-        planned(
-            problem, memory, dual.choose(*prices).profit, prices[0].rent(problem), is_ample=ample
-        )
-        for prices, ample in (
-            ((found.kv, found.states), False),
-            (found.early, False),
-            *([((found.kv, found.states), True)] if is_ample else []),
-        )
-    ]
+    plans = _plans(dual, found, ideal) if makes_plans else []
     return Bracket(
-        capacity_bytes,
+        memory.kv.scale_bytes,
         state_capacity_bytes,
-        max(plan.reward for plan in plans) / total,
+        max((plan.reward for plan in plans), default=0.0) / total,
         found.bound / total,
         ideal / total,
         found.num_steps,
     )
+
+
+def _plans(dual: Dual, found: DualResult, ideal: float) -> list[Schedule]:
+    """Plans by prices that differ; which of them is best is not known beforehand."""
+    good, early = (found.kv, found.states), found.early
+    wishes = [(good, False), (early, False)]
+    if found.bound > _AMPLE * ideal:
+        wishes.append((good, True))
+    return [
+        planned(
+            dual.problem, dual.rooms, dual.choose(*prices).profit, prices[0].rent(dual.problem),
+            is_ample=is_ample,
+        )
+        for prices, is_ample in wishes
+    ]  # fmt: skip

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hybridsim.analysis.interval import Problem, Room, Rooms
+from hybridsim.analysis.interval import Problem
 from hybridsim.analysis.reward import FloatArray
+from hybridsim.analysis.room import Room, Rooms
+from hybridsim.request import Int64Array
 
 # Tuned on the chat and the conversation trace at 2 to 32 GB; 800 steps end within 0.1 % of the LP.
 _FIRST_RATE = 2.0
@@ -32,11 +34,19 @@ class Prices:
         return Prices(np.zeros(num_requests), np.zeros(num_requests))
 
     def rent(self, problem: Problem) -> FloatArray:
-        """Price of holding a byte from a run's last pass to its request, `[num_runs]`."""
+        """Price of holding a byte from a run's last pass to its request, `[num_runs]`.
+
+        Over the slots from one to the other, and the events strictly between them.
+        """
         slots = np.concatenate([[0.0], np.cumsum(self.slots)])
         events = np.concatenate([[0.0], np.cumsum(self.events)])
         now, last = problem.request, problem.previous
-        return slots[now] - slots[last] + events[now] - events[last + 1]
+        return slots[now] - slots[last] + events[now] - events[_next_event(problem)]
+
+
+def _next_event(problem: Problem) -> Int64Array:
+    """First event for which a run is held, `[num_runs]`; that of its own request ends it."""
+    return np.minimum(problem.previous + 1, problem.request)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +117,10 @@ class Dual:
         now, last, size = self.problem.request[used], self.problem.previous[used], use[used]
         ends = np.bincount(now, size, count + 1)
         slots = np.cumsum(np.bincount(last, size, count + 1) - ends)[:count]
-        events = np.cumsum(np.bincount(last + 1, size, count + 1) - ends)[:count]
+        begins = np.bincount(_next_event(self.problem)[used], size, count + 1)
+        events = np.cumsum(begins - ends)[:count]
         events_left = np.where(room.is_bound, room.events_bytes - events, 0.0)
-        return Prices(room.capacity_bytes - slots, events_left)
+        return Prices(room.slots_bytes - slots, events_left)
 
 
 def _is_enough(left: Prices) -> bool:
@@ -117,8 +128,8 @@ def _is_enough(left: Prices) -> bool:
 
 
 def _worth(prices: Prices, room: Room) -> float:
-    slots = room.capacity_bytes * float(prices.slots.sum())
     # No dot product: BLAS would start threads for it, which costs more than the sum.
+    slots = float((prices.slots * room.slots_bytes).sum())
     return slots + float((prices.events * room.events_bytes).sum())
 
 
@@ -144,10 +155,10 @@ def minimise(
     """Projected Adam on the prices, from zero. Deterministic."""
     kinds = 1 if dual.rooms.states is None else 2
     count = dual.problem.num_requests
-    size = [dual.rooms.kv.capacity_bytes]
+    size = [dual.rooms.kv.scale_bytes]
     if dual.rooms.states is not None:
-        size.append(dual.rooms.states.capacity_bytes)
-    size = [max(capacity, 1.0) for capacity in size]
+        size.append(dual.rooms.states.scale_bytes)
+    size = [max(scale, 1.0) for scale in size]
     # In rewards per full room and slot: a step of one size then fits every problem.
     unit = dual.mean_best_reward or 1.0
     search = _Adam(np.zeros((kinds, 2, count)), unit)

@@ -14,8 +14,16 @@ from typing import Literal
 
 import numpy as np
 
-from hybridsim.analysis.passes import NEVER, Passes, all_passes, cached_trie, page_tree
+from hybridsim.analysis.passes import (
+    NEVER,
+    Passes,
+    PathTree,
+    all_passes,
+    cached_trie,
+    page_tree,
+)
 from hybridsim.analysis.reward import FloatArray, Reward
+from hybridsim.analysis.room import BoolArray, Load
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import build_trie
 
@@ -31,6 +39,7 @@ class BoundRules:
     simulator keeps. caps_last_token: a hit is at most n - 1 tokens.
     insertion: `forced`: a request that runs takes KV for all its tokens and one state from the
     same memory, so others must fit beside it; `bypass`: it runs elsewhere and may leave nothing.
+    states_apart: forced KV, but the running state lives in memory of its own.
     """
 
     kv_bytes_per_token: int
@@ -40,19 +49,62 @@ class BoundRules:
     last_output: bool = False
     caps_last_token: bool = True
     insertion: Insertion = "forced"
+    states_apart: bool = False
+
+    @property
+    def num_running_states(self) -> int:
+        """States that a running request takes from the memory of those that are kept."""
+        return int(self.insertion == "forced" and not self.states_apart)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """The requests that a bound speaks of, in the order in which they start.
+
+    Per request, `[num_requests]`: `earns`: it counts in the rate; `takes_room`: it runs to its end.
+    measured_tokens: prompt tokens of all requests that count in the rate, those that were never
+    served included: the denominator.
+    """
+
+    requests: Sequence[Request]
+    earns: BoolArray
+    takes_room: BoolArray
+    measured_tokens: Int64Array
+
+    @staticmethod
+    def everyone(requests: Sequence[Request], num_warmup: int = 0) -> "Served":
+        """All requests of a trace, of which the first `num_warmup` count for nothing."""
+        return Served.chosen(requests, range(len(requests)), num_warmup)
+
+    @staticmethod
+    def chosen(
+        requests: Sequence[Request],
+        order: Sequence[int],
+        num_warmup: int = 0,
+        given_up: frozenset[int] = frozenset(),
+    ) -> "Served":
+        """Requests by index in the order of their start; `given_up` ran but were never served."""
+        tokens = np.array([r.num_prompt_tokens for r in requests[num_warmup:]], dtype=np.int64)
+        is_served = np.array([index not in given_up for index in order], dtype=bool)
+        return Served(
+            [requests[index] for index in order],
+            (np.array(order, dtype=np.int64) >= num_warmup) & is_served,
+            is_served,
+            tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Runs that can be reused, in request order and from the top down; no capacities yet.
 
-    Per run, `[num_runs]`: `request`; `previous`: the request that passed it last; `kv_bytes`: of
-    its pages; `begin_tokens`, `end_tokens`: where it begins and ends. At given prices its end is
-    the only position in it worth resuming at, since rewards are convex and the price of memory is
-    the same all along it; `reward` is that of its end, by the rule `reward_of`. `last_pass`: index
-    of its deepest pass in `passes`.
-    Per request, `[num_requests]`: `own_kv_bytes`: what it takes while it runs (0: bypass).
-    `first`, `[num_requests + 1]`: where its runs begin.
+    Per run, `[num_runs]`: `request`; `previous`: the request after whose start the run has been
+    held for it (itself: it is held by others that run); `kv_bytes`: of its pages;
+    `begin_tokens`, `end_tokens`: where it begins and ends; `unit_tokens`: tokens a page (of
+    `unit_bytes`) has in it. At given prices its end is the only position in it worth resuming at,
+    since rewards are convex and the price of memory is the same all along it; `reward` is that of
+    its end, by the rule `reward_of`. `last_pass`: index of its deepest pass in `passes`.
+    `load`: what running requests hold. `first`, `[num_requests + 1]`: where a request's runs begin.
     """
 
     rules: BoundRules
@@ -62,10 +114,11 @@ class Problem:
     kv_bytes: Int64Array
     begin_tokens: Int64Array
     end_tokens: Int64Array
+    unit_tokens: Int64Array
+    unit_bytes: int
     reward: FloatArray
     reward_of: Reward
-    own_kv_bytes: Int64Array
-    num_prompt_tokens: Int64Array
+    load: Load
     total_reward: float
     last_pass: Int64Array
     passes: Passes
@@ -82,44 +135,82 @@ def interval_problem(
     num_warmup: int = 0,
     reward: Reward | None = None,
 ) -> Problem:
-    """The problem of a trace. Requests before `num_warmup` earn nothing but use memory.
+    """The problem of a trace served request by request.
 
-    total_reward: what resuming at every prompt's end would earn, the denominator of rates.
-    O(passes log passes).
+    Requests before `num_warmup` earn nothing but use memory. O(passes log passes).
     """
-    reward = reward or Reward.tokens()
+    return problem_in_turn(Served.everyone(requests, num_warmup), rules, reward)
+
+
+def problem_in_turn(served: Served, rules: BoundRules, reward: Reward | None = None) -> Problem:
+    """The same for some of the requests; what the others would have left is not there."""
+    tree = bound_tree(served.requests, rules)
+    own_kv = np.where(served.takes_room, _own_kv_bytes(served.requests, rules), 0)
+    states = rules.num_running_states * served.takes_room.astype(np.int64)
+    if rules.insertion == "bypass":
+        own_kv = np.zeros_like(own_kv)
+    unit_bytes = rules.page_tokens * rules.kv_bytes_per_token
+    load = Load.in_turn(own_kv, states)
+    return problem_of(served, rules, tree, all_passes(tree), load, unit_bytes, reward)
+
+
+def bound_tree(requests: Sequence[Request], rules: BoundRules) -> PathTree:
+    """What the requests share, in pages."""
     if rules.last_output and rules.outputs:
         trie = build_trie(requests, outputs=True)
     else:
         trie = cached_trie(requests, outputs=rules.outputs)
-    tree = page_tree(trie, requests, rules.page_tokens, caps_last_token=rules.caps_last_token)
-    passes = all_passes(tree)
-    starts = passes.run_starts(passes.in_prompt)
+    return page_tree(trie, requests, rules.page_tokens, caps_last_token=rules.caps_last_token)
+
+
+def problem_of(
+    served: Served,
+    rules: BoundRules,
+    tree: PathTree,
+    passes: Passes,
+    load: Load,
+    unit_bytes: int,
+    reward: Reward | None = None,
+) -> Problem:
+    """Cut passes into runs. A run's units have one size, so that memory a token is even along it.
+
+    total_reward: what resuming at every prompt's end would earn, the denominator of rates.
+    """
+    reward = reward or Reward.tokens()
+    unit_tokens = tree.unit_tokens[passes.node]
+    starts = passes.run_starts(2 * unit_tokens + passes.in_prompt)
     ends = np.append(starts[1:], len(passes.node)) - 1
     request = passes.request[starts]
     begin = tree.start[passes.node[starts]]
     stop = np.minimum(tree.end[passes.node[ends]], tree.limit[request])
     kept = (passes.previous[starts] != NEVER) & passes.in_prompt[starts] & (stop > begin)
     request, units = request[kept], (stop - begin)[kept]
-    end_tokens = stop[kept] * rules.page_tokens
-    earned = np.where(request >= num_warmup, reward.of(end_tokens), 0.0)
-    num_tokens = tree.num_prompt_tokens
+    begin_tokens = _tokens_above(tree, passes)[starts][kept]
+    end_tokens = begin_tokens + units * unit_tokens[starts][kept]
     return Problem(
         rules=rules,
-        first=np.searchsorted(request, np.arange(len(requests) + 1)),
+        first=np.searchsorted(request, np.arange(len(served.requests) + 1)),
         request=request,
         previous=passes.previous[starts][kept],
-        kv_bytes=units * rules.page_tokens * rules.kv_bytes_per_token,
-        begin_tokens=begin[kept] * rules.page_tokens,
+        kv_bytes=units * unit_bytes,
+        begin_tokens=begin_tokens,
         end_tokens=end_tokens,
-        reward=earned,
+        unit_tokens=unit_tokens[starts][kept],
+        unit_bytes=unit_bytes,
+        reward=np.where(served.earns[request], reward.of(end_tokens), 0.0),
         reward_of=reward,
-        own_kv_bytes=_own_kv_bytes(requests, rules),
-        num_prompt_tokens=num_tokens,
-        total_reward=float(reward.of(num_tokens[num_warmup:]).sum()),
+        load=load,
+        total_reward=float(reward.of(served.measured_tokens).sum()),
         last_pass=ends[kept],
         passes=passes,
     )
+
+
+def _tokens_above(tree: PathTree, passes: Passes) -> Int64Array:
+    """Tokens from a request's start to the node of each pass, `[num_passes]`."""
+    tokens = ((tree.end - tree.start) * tree.unit_tokens)[passes.node]
+    before = np.concatenate([[0], np.cumsum(tokens)])
+    return before[:-1] - before[passes.first[passes.request]]
 
 
 def _own_kv_bytes(requests: Sequence[Request], rules: BoundRules) -> Int64Array:
@@ -131,50 +222,3 @@ def _own_kv_bytes(requests: Sequence[Request], rules: BoundRules) -> Int64Array:
     )
     pages = -(-tokens // rules.page_tokens)
     return pages * rules.page_tokens * rules.kv_bytes_per_token
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Room:
-    """Bytes that may be held over slots and over events, for one kind of memory.
-
-    Slot s lies between request s and request s + 1, `[num_requests]` (the last one is never used).
-    Event t is request t at work: intervals that begin before it and end behind it must leave room
-    for it; a request that could never fit is refused and makes no room.
-    """
-
-    capacity_bytes: float
-    events_bytes: FloatArray
-    is_bound: np.ndarray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rooms:
-    """KV and states have a room each (split) or share one (`states` is None)."""
-
-    kv: Room
-    states: Room | None = None
-
-
-def rooms(
-    problem: Problem, capacity_bytes: float, state_capacity_bytes: float | None = None
-) -> Rooms:
-    """Capacities for a problem: one shared pool, or KV and states apart."""
-    own_kv, own_state = problem.own_kv_bytes, problem.rules.state_bytes
-    forced = problem.rules.insertion == "forced"
-    if state_capacity_bytes is None:
-        return Rooms(_room(capacity_bytes, own_kv + own_state, forced))
-    fits = (own_kv <= capacity_bytes) & (own_state <= state_capacity_bytes)
-    own_states = np.full(problem.num_requests, own_state)
-    return Rooms(
-        _room(capacity_bytes, own_kv, forced, fits),
-        _room(state_capacity_bytes, own_states, forced, fits),
-    )
-
-
-def _room(
-    capacity_bytes: float, own_bytes: Int64Array, forced: bool, fits: np.ndarray | None = None
-) -> Room:
-    if fits is None:
-        fits = own_bytes <= capacity_bytes
-    is_bound = fits if forced else np.zeros(len(own_bytes), dtype=bool)
-    return Room(capacity_bytes, np.where(is_bound, capacity_bytes - own_bytes, 0.0), is_bound)

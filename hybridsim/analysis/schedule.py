@@ -12,9 +12,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from hybridsim.analysis.interval import Problem, Room, Rooms
+from hybridsim.analysis.interval import Problem
 from hybridsim.analysis.passes import NEVER
 from hybridsim.analysis.reward import FloatArray
+from hybridsim.analysis.room import Room, Rooms
 
 _MOST_SOURCES = 64  # older requests that are tried as the source of a state
 
@@ -54,7 +55,7 @@ class Schedule:
         self._passed_by = problem.passes.request.tolist()
         self._sigma = problem.rules.state_bytes
         self._num_sources = 1
-        self._page_bytes = problem.rules.page_tokens * problem.rules.kv_bytes_per_token
+        self._unit_tokens = problem.unit_tokens.tolist()
 
     @property
     def reward(self) -> float:
@@ -112,7 +113,8 @@ class Schedule:
         """A pick inside a run; rewards of requests in the warm-up stay 0."""
         if end_tokens >= self._end[run]:
             return self._whole(run)
-        kv_bytes = (end_tokens - self._begin[run]) * self.problem.rules.kv_bytes_per_token
+        units = (end_tokens - self._begin[run]) // self._unit_tokens[run]
+        kv_bytes = units * self.problem.unit_bytes
         earns = self._reward[run] > 0
         reward = self.problem.reward_of.at(end_tokens) if earns else 0.0
         return Pick(run, end_tokens, kv_bytes, reward, self._previous[run])
@@ -123,7 +125,12 @@ class Schedule:
         return values[run] - (self._reward[run] - pick.reward) + rent[run] * not_held
 
     def _sourced(self, request: int, pick: Pick) -> Pick | None:
-        """The pick with the latest request that computed its state and could keep it till now."""
+        """The pick with the latest request that computed its state and could keep it till now.
+
+        Where states take no memory all that were ever computed are there.
+        """
+        if not self._sigma:
+            return pick
         at = self._last_pass[pick.run]
         for _ in range(self._num_sources):
             at = self._before_pass[at]
@@ -156,13 +163,12 @@ class Schedule:
             room = -1
         if room < 0:
             return -1
-        tokens = self._end[run]
-        if self._page_bytes:
-            pages = int(room) // self._page_bytes
-            tokens = min(tokens, self._begin[run] + pages * self.problem.rules.page_tokens)
+        tokens, begin, unit_tokens = self._end[run], self._begin[run], self._unit_tokens[run]
+        if self.problem.unit_bytes:
+            tokens = min(tokens, begin + int(room) // self.problem.unit_bytes * unit_tokens)
         wanted = min(self._wanted[request], default=tokens)
-        page_tokens = self.problem.rules.page_tokens
-        return tokens if wanted >= tokens else wanted // page_tokens * page_tokens
+        whole = begin + (wanted - begin) // unit_tokens * unit_tokens
+        return tokens if wanted >= tokens else whole
 
     def _pieces(self, request: int, run: int) -> list[tuple[int, int]]:
         """Stretches of slots `[start, stop)` over which the load is constant, latest first."""
@@ -175,12 +181,14 @@ class Schedule:
 
     def _take(self, request: int, pick: Pick) -> None:
         self._move(request, pick, 1)
-        self._wanted[pick.source].append(pick.end_tokens)
+        if self._sigma:
+            self._wanted[pick.source].append(pick.end_tokens)
         self.picks[request] = pick
 
     def _give(self, request: int, pick: Pick) -> None:
         self._move(request, pick, -1)
-        self._wanted[pick.source].remove(pick.end_tokens)
+        if self._sigma:
+            self._wanted[pick.source].remove(pick.end_tokens)
         self.picks[request] = None
 
     def _move(self, request: int, pick: Pick, sign: int) -> None:
@@ -204,7 +212,7 @@ class _Free:
     """
 
     def __init__(self, room: Room) -> None:
-        self.slots = np.full(len(room.events_bytes), float(room.capacity_bytes))
+        self.slots = room.slots_bytes.copy()
         self.events = np.where(room.is_bound, room.events_bytes, np.inf)
 
     def least(self, start: int, stop: int, request: int) -> float:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 
 from hybridsim.analysis.bound import bound, bracket
 from hybridsim.analysis.dual import Dual, Prices
-from hybridsim.analysis.interval import BoundRules, interval_problem, rooms
+from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.reward import Reward
+from hybridsim.analysis.room import rooms
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.cost.load import get_cost_model
@@ -110,7 +111,7 @@ def test_every_price_gives_an_upper_bound(requests, prices, capacity):
     token_problem = TokenProblem(requests, True)
     lp = lp_optimum(token_problem, 1, 2, capacity, forced=True)
     problem = interval_problem(requests, BoundRules(1, 2))
-    memory = rooms(problem, capacity)
+    memory = rooms(problem.load, 2, capacity)
     given_prices = Prices.zero(len(requests))
     given_prices.slots[:] = prices[: len(requests)]
     given_prices.events[:] = prices[-len(requests) :]

@@ -1,0 +1,93 @@
+"""How much memory is left for what requests leave behind, moment by moment."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridsim.analysis.reward import FloatArray
+from hybridsim.request import Int64Array
+
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What running requests hold at the least, `[num_requests]` each; bytes of KV, and states.
+
+    `events_*`: at one moment from request t's start until the next one's start, of which all of
+    this is held at once. `slots_*`: right before the next one starts.
+    """
+
+    events_kv_bytes: Int64Array
+    events_states: Int64Array
+    slots_kv_bytes: Int64Array
+    slots_states: Int64Array
+
+    @staticmethod
+    def in_turn(kv_bytes: Int64Array, states: Int64Array) -> "Load":
+        """Of requests that run one after another, each to its end."""
+        none = np.zeros_like(kv_bytes)
+        return Load(kv_bytes, states, none, none)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """Bytes that idle content may hold over slots and over events, for one kind of memory.
+
+    Slot s lies between the starts of request s and request s + 1, `[num_requests]` (the last one is
+    never used). Event t is request t at work: intervals that begin before it and end behind it must
+    leave room for it, unless it takes none (`is_bound` is False).
+    `scale_bytes`: the size of the memory, in which a search counts.
+    """
+
+    scale_bytes: float
+    slots_bytes: FloatArray
+    events_bytes: FloatArray
+    is_bound: BoolArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rooms:
+    """KV and states have a room each (split) or share one (`states` is None)."""
+
+    kv: Room
+    states: Room | None = None
+
+
+def rooms(
+    load: Load,
+    state_bytes: int,
+    capacity_bytes: float | FloatArray,
+    state_capacity_bytes: float | None = None,
+) -> Rooms:
+    """One shared pool, or KV and states apart.
+
+    capacity_bytes: a number, or one for each slot, `[num_requests]`. A request that could never
+    fit is refused and makes no room.
+    """
+    events = (load.events_kv_bytes, load.events_states * state_bytes)
+    slots = (load.slots_kv_bytes, load.slots_states * state_bytes)
+    if state_capacity_bytes is None:
+        used = events[0] + events[1]
+        fits = used <= capacity_bytes
+        return Rooms(_room(capacity_bytes, slots[0] + slots[1], used, fits))
+    fits = (events[0] <= capacity_bytes) & (events[1] <= state_capacity_bytes)
+    return Rooms(
+        _room(capacity_bytes, slots[0], events[0], fits),
+        _room(state_capacity_bytes, slots[1], events[1], fits),
+    )
+
+
+def _room(
+    capacity_bytes: float | FloatArray, slots: Int64Array, events: Int64Array, fits: BoolArray
+) -> Room:
+    """Events at which nothing is held bind no more than the slots around them."""
+    capacities = np.broadcast_to(np.asarray(capacity_bytes, dtype=np.float64), slots.shape)
+    is_bound = fits & (events > 0)
+    return Room(
+        float(capacities.max(initial=0.0)),
+        np.maximum(capacities - slots, 0.0),
+        np.where(is_bound, capacities - events, 0.0),
+        is_bound,
+    )
