@@ -179,7 +179,7 @@ def problem_of(
     reward = reward or Reward.tokens()
     unit_tokens = tree.unit_tokens[passes.node]
     starts = passes.run_starts(2 * unit_tokens + passes.in_prompt)
-    ends = np.append(starts[1:], len(passes.node)) - 1
+    ends = np.append(starts, len(passes.node))[1:] - 1
     request = passes.request[starts]
     begin = tree.start[passes.node[starts]]
     stop = np.minimum(tree.end[passes.node[ends]], tree.limit[request])

@@ -15,12 +15,14 @@ BoolArray = NDArray[np.bool_]
 class Load:
     """What running requests hold at the least, `[num_requests]` each; bytes of KV, and states.
 
-    `events_*`: at one moment from request t's start until the next one's start, of which all of
-    this is held at once. `slots_*`: right before the next one starts.
+    `events_*`: at the moment from request t's start until the next one's start at which most bytes
+    are held in all; `most_*`: of each kind by itself. `slots_*`: right before the next one starts.
     """
 
     events_kv_bytes: Int64Array
     events_states: Int64Array
+    most_kv_bytes: Int64Array
+    most_states: Int64Array
     slots_kv_bytes: Int64Array
     slots_states: Int64Array
 
@@ -28,7 +30,7 @@ class Load:
     def in_turn(kv_bytes: Int64Array, states: Int64Array) -> "Load":
         """Of requests that run one after another, each to its end."""
         none = np.zeros_like(kv_bytes)
-        return Load(kv_bytes, states, none, none)
+        return Load(kv_bytes, states, kv_bytes, states, none, none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,16 +68,16 @@ def rooms(
     capacity_bytes: a number, or one for each slot, `[num_requests]`. A request that could never
     fit is refused and makes no room.
     """
-    events = (load.events_kv_bytes, load.events_states * state_bytes)
-    slots = (load.slots_kv_bytes, load.slots_states * state_bytes)
+    slots_kv, slots_states = load.slots_kv_bytes, load.slots_states * state_bytes
     if state_capacity_bytes is None:
-        used = events[0] + events[1]
-        fits = used <= capacity_bytes
-        return Rooms(_room(capacity_bytes, slots[0] + slots[1], used, fits))
-    fits = (events[0] <= capacity_bytes) & (events[1] <= state_capacity_bytes)
+        events = load.events_kv_bytes + load.events_states * state_bytes
+        fits = events <= capacity_bytes
+        return Rooms(_room(capacity_bytes, slots_kv + slots_states, events, fits))
+    kv, states = load.most_kv_bytes, load.most_states * state_bytes
+    fits = (kv <= capacity_bytes) & (states <= state_capacity_bytes)
     return Rooms(
-        _room(capacity_bytes, slots[0], events[0], fits),
-        _room(state_capacity_bytes, slots[1], events[1], fits),
+        _room(capacity_bytes, slots_kv, kv, fits),
+        _room(state_capacity_bytes, slots_states, states, fits),
     )
 
 

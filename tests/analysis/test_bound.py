@@ -26,6 +26,23 @@ from tests.analysis.workloads import traces
 SLACK = 1e-9
 
 
+def _values(registry):
+    """Every policy of a registry, as a config names it; what it must be given is 3."""
+    return [
+        {"name": name}
+        | {
+            item.name: 3
+            for item in fields(factory)
+            if item.default is MISSING and item.default_factory is MISSING and item.init
+        }
+        for name, factory in registry.items()
+    ]
+
+
+CHECKPOINTS = [*_values(CHECKPOINT), "prompt_end+branch"]
+EVICTIONS = _values(EVICTION)
+
+
 @settings(max_examples=60)
 @given(
     traces(max_requests=10, max_tokens=8),
@@ -119,24 +136,11 @@ def test_every_price_gives_an_upper_bound(requests, prices, capacity):
     assert Dual(problem, memory).choose(given_prices, given_prices).bound >= lp - 1e-6
 
 
-def _values(registry):
-    """Every policy of a registry, as a config names it; what it must be given is 3."""
-    return [
-        {"name": name}
-        | {
-            item.name: 3
-            for item in fields(factory)
-            if item.default is MISSING and item.default_factory is MISSING and item.init
-        }
-        for name, factory in registry.items()
-    ]
-
-
 @settings(max_examples=200)
 @given(
     traces(grids=(1, 2)),
-    st.sampled_from([*_values(CHECKPOINT), "prompt_end+branch"]),
-    st.sampled_from(_values(EVICTION)),
+    st.sampled_from(CHECKPOINTS),
+    st.sampled_from(EVICTIONS),
     st.sampled_from([1, 2, 3]),
     st.sampled_from([0, 3, 8]),
     st.integers(10, 70),
