@@ -37,3 +37,7 @@ class CostModel(Protocol):
         i in 0..num_steps-1 up to float rounding, at a cost that does not depend on `num_steps`.
         """
         ...
+
+    def notes(self) -> list[str]:
+        """Sentences for a run's record: where the times come from, and how far to trust them."""
+        ...

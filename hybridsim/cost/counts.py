@@ -7,8 +7,9 @@ from hybridsim.models import AttentionSpec, MlpSpec, ModelSpec, MoeSpec, Recurre
 from hybridsim.models.dtypes import num_bytes
 
 # Reads and writes of hidden-sized vectors around each mixer or FFN: the residual sum and the norm
-# read two and write two, fused as engines do.
-_POINTWISE_VECTORS = 4
+# read two and write two, fused as engines do. Operators that change a vector in place (norms of
+# heads, rotary embedding) read and write it; gates and gated activations read two and write one.
+_RESIDUAL, _IN_PLACE, _GATE = 4, 2, 3
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class AttentionCount:
     kv_bytes_per_token: int
     io_bytes_per_token: int
     decode_flops_per_key: int
+
+    @property
+    def name(self) -> str:
+        """What kernels tell apart: a latent for all heads, or keys and values."""
+        return "mla" if self.spec.latent else "gqa"
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,9 @@ def count_step(model: ModelSpec) -> StepCounts:
         dense_io_bytes_per_token=act_bytes * sum(_io_elements(x, hidden) for x in dense),
         head_params=model.head_params,
         head_weight_bytes=num_bytes(model.head_params, model.dtypes.weights),
-        head_io_bytes_per_row=act_bytes * (hidden + model.vocab),
-        pointwise_bytes_per_token=_POINTWISE_VECTORS * act_bytes * hidden * num_sublayers,
+        # Logits are written, and read by sampling.
+        head_io_bytes_per_row=act_bytes * (hidden + 2 * model.vocab),
+        pointwise_bytes_per_token=act_bytes * _pointwise_elements(model, num_sublayers),
         hidden_bytes=act_bytes * hidden,
         num_layers=len(model.layers),
         num_sublayers=num_sublayers,
@@ -114,6 +121,34 @@ def _io_elements(params: int, hidden: int) -> int:
     return 2 * hidden + params // hidden if params else 0
 
 
+def _pointwise_elements(model: ModelSpec, num_sublayers: int) -> int:
+    """Elements moved a token between matrix products, by all layers."""
+    elements = _RESIDUAL * model.hidden * num_sublayers
+    for mixer in _mixers(model):
+        elements += _mixer_elements(mixer)
+    for ffn in model.ffn_layers:
+        width = ffn.shared_intermediate if isinstance(ffn, MoeSpec) else ffn.intermediate
+        elements += _activation_elements(width, ffn.gated)
+    return elements
+
+
+def _mixer_elements(mixer: AttentionSpec | RecurrentSpec) -> int:
+    """Norms and rotary embedding of queries and keys, and the gate of the output."""
+    if isinstance(mixer, RecurrentSpec):
+        return 2 * _IN_PLACE * mixer.key_width + _GATE * mixer.value_width
+    if mixer.latent is None:
+        outputs = mixer.num_heads * mixer.head_dim
+        turned = outputs + mixer.num_kv_heads * mixer.head_dim
+    else:
+        outputs = mixer.num_heads * mixer.latent.value_dim
+        turned = (mixer.num_heads + 1) * mixer.latent.rope_dim + mixer.latent.kv_rank
+    return _IN_PLACE * turned + (_GATE * outputs if mixer.output_gate else 0)
+
+
+def _activation_elements(width: int, gated: bool) -> int:
+    return (_GATE if gated else _IN_PLACE) * width
+
+
 def _attention(model: ModelSpec, spec: AttentionSpec, num_layers: int) -> AttentionCount:
     return AttentionCount(
         spec,
@@ -129,14 +164,21 @@ def _recurrent(model: ModelSpec, spec: RecurrentSpec, num_layers: int) -> Recurr
         spec,
         num_layers,
         state_bytes=num_layers * spec.state_bytes(model.dtypes),
-        io_bytes_per_token=num_layers * model.dtypes.activation_bytes * spec.io_elements_per_token,
+        io_bytes_per_token=num_layers * model.dtypes.activation_bytes * _scan_elements(spec),
         decode_flops=num_layers * spec.decode_flops(),
     )
 
 
+def _scan_elements(spec: RecurrentSpec) -> int:
+    """Inputs and outputs of the recurrence and of the convolution before it."""
+    return spec.io_elements_per_token + (_IN_PLACE * spec.conv.channels if spec.conv else 0)
+
+
 def _experts(model: ModelSpec, spec: MoeSpec, num_layers: int) -> ExpertCount:
     params = spec.expert_params(model.hidden)
-    io_elements = spec.num_active * _io_elements(params, model.hidden)
+    io_elements = _io_elements(params, model.hidden)
+    io_elements += _activation_elements(spec.intermediate, spec.gated)
+    io_elements *= spec.num_active
     return ExpertCount(
         spec,
         num_layers,

@@ -15,11 +15,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hybridsim.cost.base import CostModel
+from hybridsim.cost.efficiency import Efficiency, measured_efficiency
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.infinite import InfiniteCost
 from hybridsim.cost.measured import MeasuredCost, read_profile
 from hybridsim.cost.profiles import shipped_profiles
-from hybridsim.cost.roofline import Efficiency, RooflineCost
+from hybridsim.cost.roofline import RooflineCost
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
 from hybridsim.models.validate import Strict, checked
@@ -39,14 +40,16 @@ _Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
 
 
 class _Efficiency(Strict):
-    matmul: _Share = Efficiency.matmul
-    attention: _Share = Efficiency.attention
-    scan: _Share = Efficiency.scan
-    memory: _Share = Efficiency.memory
-    link: _Share = Efficiency.link
-    step_overhead_s: _Seconds = Efficiency.step_overhead_s
-    layer_overhead_s: _Seconds = Efficiency.layer_overhead_s
-    allreduce_latency_s: _Seconds = Efficiency.allreduce_latency_s
+    """Shares and times that replace the measured ones; see Efficiency.changed."""
+
+    matmul: _Share | None = None
+    attention: _Share | None = None
+    scan: _Share | None = None
+    memory: _Share | None = None
+    link: _Share | None = None
+    step_overhead_s: _Seconds | None = None
+    layer_overhead_s: _Seconds | None = None
+    allreduce_latency_s: _Seconds | None = None
 
 
 class _GpuMapping(Strict):
@@ -84,8 +87,34 @@ def get_cost_model(
     if mapping.profile:
         raise UserError(f"{place}.profile", f"has no meaning with cost {name}; allowed: measured")
     gpu = _gpu(mapping, place)
-    efficiency = Efficiency(**mapping.efficiency.model_dump())
-    return COST_MODELS[name](gpu, efficiency, model.for_rank(tp))
+    changes = mapping.efficiency.model_dump(exclude_none=True)
+    efficiency = measured_efficiency().changed(changes) if changes else measured_efficiency()
+    cost = COST_MODELS[name](gpu, efficiency, model.for_rank(tp))
+    if isinstance(cost, RooflineCost) and mapping.cost is None:
+        cost.remarks = _better(gpu, model, tp)
+    return cost
+
+
+def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
+    """Memory of the GPU that `gpu_value` means; None where it has no known limit.
+
+    An infinite GPU, a profile of a card that is not in GPUS, or rates of one's own without memory.
+    """
+    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
+    mapping = checked(_GpuMapping, given, place)
+    if _INFINITE in (mapping.name, mapping.cost):
+        return None
+    if mapping.memory is not None:
+        return parse_bytes(mapping.memory, f"{place}.memory")
+    return GPUS[mapping.name].memory_bytes if mapping.name in GPUS else None
+
+
+def _better(gpu: Gpu, model: ModelSpec, tp: int) -> tuple[str, ...]:
+    """A hint where the GPU was named alone though its times were measured."""
+    path = shipped_profiles().get((gpu.name, model.name))
+    if path is None or GPUS.get(gpu.name) != gpu or read_profile(path).tp != tp:
+        return ()
+    return (f"a measured profile exists: gpu: {{name: {gpu.name}, cost: measured}}",)
 
 
 def _measured(mapping: _GpuMapping, model: ModelSpec, tp: int, place: str) -> CostModel:

@@ -13,7 +13,6 @@ from hybridsim import __version__, metrics
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
 from hybridsim.cost.base import CostModel
-from hybridsim.cost.measured import MeasuredCost
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.arrivals import plan_arrivals
@@ -105,9 +104,7 @@ def _drive(
 
 def _priced(cost: CostModel | None) -> list[str]:
     """Where the step times come from."""
-    if isinstance(cost, MeasuredCost):
-        return cost.notes()
-    return [] if cost is None else ["step times computed from peak rates, not measured"]
+    return [] if cost is None else cost.notes()
 
 
 def _check_records(records: Sequence[RequestRecord]) -> None:

@@ -13,7 +13,7 @@ from hybridsim.errors import UserError
 from hybridsim.models import CATALOGUE, MoeSpec, get_model
 from tests.models.strategies import attentions, models
 
-PERFECT = Efficiency(1, 1, 1, 1, 1, 0, 0, 0)
+PERFECT = Efficiency()  # the peak rates themselves, and no fixed times
 H200 = GPUS["h200"]
 
 # One cost model each for the laws: dense, experts, latent attention, Mamba1, lightning, one rank.
@@ -150,8 +150,9 @@ def test_a_long_prefill_computes_at_the_peak_rate():
 
 def test_states_are_read_and_written_at_each_decode():
     parts = RooflineCost(get_model("qwen3.5-0.8b"), H200, PERFECT).parts_s((), 64, 0)
-    # 19,537,920 B of state each way; 18 layers move 4 x 2048 elements of 2 B besides
-    moved_bytes = 64 * (2 * 19_537_920 + 18 * 4 * 2048 * 2)
+    # 19,537,920 B of state each way. Besides, 18 layers move elements of 2 B: 4 x 2048 of queries,
+    # keys, values and outputs, and 3 x 2048 in and out of the convolution.
+    moved_bytes = 64 * (2 * 19_537_920 + 18 * (4 + 2 * 3) * 2048 * 2)
     assert parts["scan_decode"] == pytest.approx(moved_bytes / 4.8e12)
 
 

@@ -1,0 +1,240 @@
+"""The shipped ceilings: refitted, planted and found again, judged on steps that no fit has seen."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridsim.cost import GPUS, Efficiency, PrefillChunk, RooflineCost, get_cost_model
+from hybridsim.cost.ceilings import BASE, fit_ceilings, fit_relative
+from hybridsim.cost.efficiency import (
+    ATTENTION_DECODE,
+    CLASSES,
+    MATMUL,
+    SCAN_PREFILL,
+    SHIPPED,
+    Ceiling,
+    measured_efficiency,
+    parse_efficiency,
+)
+from hybridsim.cost.fitting import chunks_of, judge
+from hybridsim.cost.least_squares import bounded_least_squares, fit_larger_of_two
+from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.errors import UserError
+from hybridsim.models import get_model
+from hybridsim.models.recurrent import recurrent
+
+H200 = GPUS["h200"]
+
+
+@pytest.fixture(scope="module")
+def kernel_rows(repo_dir):
+    path = repo_dir / "results" / "kernels" / "h200.json"
+    if not path.exists():
+        pytest.skip("the kernels' table is not in this checkout")
+    return json.loads(path.read_text())["rows"]
+
+
+def flat(value, path=""):
+    """Every leaf of nested mappings by its path."""
+    if isinstance(value, dict):
+        return {k: v for key in value for k, v in flat(value[key], f"{path}.{key}").items()}
+    return {path: value}
+
+
+def test_the_shipped_ceilings_are_what_a_fit_gives(kernel_rows):
+    """After a new profile or kernels' table: python -m hybridsim.cost.ceilings."""
+    data = json.loads(shipped_profiles()[BASE].read_text())
+    again, shipped = (
+        flat(fit_ceilings(data, H200, kernel_rows)),
+        flat(json.loads(SHIPPED.read_text())),
+    )
+    assert again.keys() == shipped.keys()
+    for key, value in shipped.items():
+        close = pytest.approx(value, rel=1e-4) if isinstance(value, float) else value
+        assert again[key] == close, key
+
+
+def test_no_class_beats_what_was_measured_of_the_card():
+    """A plain copy and a plain matrix product of the same run bound all shares."""
+    floors = json.loads(SHIPPED.read_text())["floors"]
+    for part in CLASSES:
+        ceiling = measured_efficiency().ceiling(part)
+        assert 0 < ceiling.compute * H200.flops_per_s <= floors["matmul_flops_per_s"] * 1.00001
+        assert 0 < ceiling.memory * H200.hbm_bytes_per_s <= floors["copy_bytes_per_s"] * 1.00001
+        assert ceiling.fixed_s >= 0
+
+
+def test_the_roofline_is_near_measured_steps(repo_dir):
+    """200 held-out steps: before there were measured ceilings the median error was 38 %."""
+    path = repo_dir / "results" / "calibration" / "held_out_steps.json"
+    if not path.exists():
+        pytest.skip("the measured steps are not in this checkout")
+    steps = json.loads(path.read_text())["steps"]
+    cost = get_cost_model("h200", get_model("qwen3.5-0.8b"))
+    predicted = [
+        cost.step_s(chunks_of(x), x["num_decodes"], x["decode_context_tokens"]) for x in steps
+    ]
+    result = judge(np.array(predicted), np.array([x["median_s"] for x in steps]))
+    assert result.median_absolute < 0.06
+    assert result.p95_absolute < 0.15
+    assert abs(result.bias) < 0.03
+
+
+def planted_profile(efficiency):
+    """A profile whose times are those of a roofline with the given ceilings."""
+    model = get_model("qwen3.5-0.8b")
+    cost = RooflineCost(model, H200, efficiency)
+
+    def parts(names, *step):
+        found = cost.parts_s(*step)
+        return sum(found.get(name, 0.0) for name in names)
+
+    tokens = (16, 64, 200, 500, 1000, 2000, 4000, 8000, 16000)
+    requests = (1, 4, 16, 64, 128, 256)
+    points = {
+        "dense": [((n,), parts(("matmul", "pointwise"), [PrefillChunk(n, 0)], 0, 0))
+                  for n in (1, 8, 32, 100, *tokens)],
+        "head": [((n,), parts(("head",), (), n, n)) for n in (*requests, 512, 1024)],
+        "recurrent_prefill": [((n, k), parts(("scan_prefill",), [PrefillChunk(n, 0)] * k, 0, 0))
+                              for n in tokens for k in (1, 3)],
+        "recurrent_decode": [((n,), parts(("scan_decode",), (), n, n)) for n in requests],
+        "full_prefill": [((n, p), parts(("attention_prefill",), [PrefillChunk(n, p)], 0, 0))
+                         for n in tokens for p in (0, 1000, 30000)],
+        "full_decode": [((n, c), parts(("attention_decode",), (), n, n * c))
+                        for n in requests for c in (64, 1000, 16000)],
+        "copy": [((n,), parts(("copy",), (), 0, 0, n * model.state_bytes)) for n in (1, 8, 64)],
+    }  # fmt: skip
+    steps = [
+        {"chunks": [[n, 100]], "num_decodes": d, "decode_context_tokens": 900 * d,
+         "median_s": cost.step_s([PrefillChunk(n, 100)], d, 900 * d)}
+        for n in (100, 3000) for d in (1, 90)
+    ]  # fmt: skip
+    return {
+        "model": "qwen3.5-0.8b", "tp": 1, "machine": {}, "fit_steps": steps,
+        "floors": {"matmul_flops_per_s": 0.8 * 989.4e12, "copy_bytes_per_s": 0.9 * 4.8e12},
+        "operators": {
+            name: {"points": [{"at": list(at), "median_s": seconds} for at, seconds in rows]}
+            for name, rows in points.items()
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_planted_ceilings_are_found_again(kernel_rows, seed):
+    """Of a card that keeps to the formula, the fit gives back the formula's own numbers."""
+    rng = np.random.default_rng(seed)
+    planted = {
+        part: Ceiling(rng.uniform(0.2, 0.79), rng.uniform(0.2, 0.79), rng.uniform(1e-6, 3e-5))
+        for part in CLASSES
+    }
+    # What no point is bound by cannot be found: scans are bound by their operations, as in reality.
+    planted["scan_prefill"] = Ceiling(rng.uniform(0.03, 0.1), 0.75, 2e-5)
+    planted["pointwise"] = Ceiling(1.0, planted["pointwise"].memory, 0.0)
+    # Weights are read as the head reads them, which is how the fit tells them from launches.
+    planted["matmul"] = Ceiling(0.7, planted["head"].memory, planted["matmul"].fixed_s)
+    overhead_s = rng.uniform(1e-5, 1e-4)
+    efficiency = Efficiency(planted, step_overhead_s=overhead_s)
+    found = fit_ceilings(planted_profile(efficiency), H200, kernel_rows)
+    for part, was in planted.items():
+        now = found["classes"][part]
+        if part == "experts":  # a model without experts: those of other products stand in
+            assert (now["compute"], now["fixed_s"]) == pytest.approx(
+                (planted["matmul"].compute, planted["matmul"].fixed_s), rel=1e-3
+            )
+            continue
+        assert now["fixed_s"] == pytest.approx(was.fixed_s, rel=1e-3, abs=1e-9), part
+        if part != "scan_prefill":
+            assert now["memory"] == pytest.approx(was.memory, rel=1e-3), part
+        if part in ("matmul", "scan_prefill", "attention_prefill"):
+            assert now["compute"] == pytest.approx(was.compute, rel=1e-3), part
+    assert found["step_overhead_s"] == pytest.approx(overhead_s, rel=1e-2)
+
+
+def test_rates_of_other_recurrences_follow_from_kernels_timed_side_by_side():
+    """Gated delta 3 ms + 1 ms convolution, KDA of the same FLOPs 7 + 1: half the rate. Mamba2 in
+    1 + 1 ms has twice the rate for equal FLOPs; it counts fewer, in the ratio of the two layers.
+    Lightning has no convolution."""
+    rows = [
+        {"op": f"prefill {name}", "tokens": 8192, "ours": {"median_s": seconds}}
+        for name, seconds in (("gated_delta", 3e-3), ("kda", 7e-3), ("ssd", 1e-3), ("linear", 2e-3))
+    ]
+    rows.append({"op": "conv prefill", "tokens": 16384, "ours": {"median_s": 2e-3}})
+    rows += [
+        {"op": f"decode attention {kind}", "batch": 32, "context": 16384, "share_of_floor": share}
+        for kind, share in (("mla", 0.3), ("d256", 0.9))
+    ]
+    found = fit_relative(rows)
+    flops = {
+        kind: recurrent(kind, 16, 16, 128, 128).prefill_flops(8192)
+        for kind in ("gated_deltanet", "mamba2", "lightning")
+    }
+    assert found["scan_prefill"]["kda"] == pytest.approx(0.5)
+    fewer = flops["mamba2"] / flops["gated_deltanet"]
+    assert found["scan_prefill"]["mamba2"] == pytest.approx(2 * fewer)
+    fewer = flops["lightning"] / flops["gated_deltanet"]
+    assert found["scan_prefill"]["lightning"] == pytest.approx(2 * fewer)
+    assert found["attention_decode"]["mla"] == pytest.approx(1 / 3)
+    with pytest.raises(UserError, match="has no row 'conv prefill'"):
+        fit_relative([row for row in rows if row["op"] != "conv prefill"])
+
+
+def test_users_change_classes_by_their_own_words():
+    base = Efficiency(
+        {part: Ceiling(0.5, 0.6, 1e-6) for part in CLASSES}, {SCAN_PREFILL: {"kda": 0.5}}, 1e-4
+    )
+    assert base.ceiling(SCAN_PREFILL, "kda").compute == 0.25
+    scan = base.changed({"scan": 0.3})
+    assert scan.ceiling(SCAN_PREFILL, "kda").compute == 0.3
+    assert scan.ceiling(ATTENTION_DECODE).compute == 0.5
+    slow = base.changed({"layer_overhead_s": 8e-6, "step_overhead_s": 2e-4})
+    assert slow.ceiling(MATMUL).fixed_s == 4e-6
+    assert slow.ceiling(SCAN_PREFILL).fixed_s == 0
+    assert (slow.step_overhead_s, base.step_overhead_s) == (2e-4, 1e-4)
+    assert slow.ceiling(SCAN_PREFILL, "kda").compute == 0.25
+    # With both of a layer's parts: 24 layers of a mixer and an FFN take 24 x 8 us more.
+    model = get_model("qwen3.5-0.8b")
+    extra_s = sum(RooflineCost(model, H200, slow).parts_s((), 1, 0).values())
+    without = base.changed({"layer_overhead_s": 0.0, "step_overhead_s": 2e-4})
+    plain_s = sum(RooflineCost(model, H200, without).parts_s((), 1, 0).values())
+    assert extra_s - plain_s == pytest.approx(24 * 8e-6)
+
+
+def test_a_file_of_ceilings_is_read_as_written():
+    efficiency = parse_efficiency(json.loads(SHIPPED.read_text()))
+    assert set(efficiency.ceilings) == set(CLASSES)
+    assert efficiency == measured_efficiency()
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.lists(st.floats(-3, 3), min_size=n, max_size=n), min_size=4, max_size=7),
+            st.lists(st.floats(0, 2), min_size=n, max_size=n),
+        )
+    ),
+    st.data(),
+)
+def test_bounded_least_squares_beats_every_other_allowed_point(problem, data):
+    """No step from the answer into the allowed region makes the sum of squares smaller."""
+    rows, least = np.array(problem[0]), problem[1]
+    numbers = st.lists(st.floats(-3, 3), min_size=len(rows), max_size=len(rows))
+    target = np.array(data.draw(numbers))
+    x = bounded_least_squares(rows, target, least)
+    assert (x >= np.array(least) - 1e-9).all()
+    rest = np.sum((rows @ x - target) ** 2)
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 0.1, 1.0):
+        for _ in range(20):
+            other = np.maximum(x + scale * rng.normal(size=len(x)), least)
+            assert np.sum((rows @ other - target) ** 2) >= rest - 1e-6 * (1 + rest)
+
+
+def test_a_floor_without_a_point_keeps_its_bound():
+    """Times of 2 x bytes + 1 s say nothing of FLOPs: the lower bound 1.5 is all that is known."""
+    terms = np.array([[0.0, n, 0.0, 1.0] for n in (1.0, 2.0, 3.0)])
+    found = fit_larger_of_two(terms, 2 * terms[:, 1] + 1, (1.5, 1.1, 1.1, 0.0))
+    assert (found.compute, found.num_compute) == (1.5, 0)
+    assert (found.memory, found.fixed_s, found.error) == pytest.approx((2.0, 1.0, 0.0), abs=1e-9)
