@@ -12,13 +12,14 @@ from hybridsim.build.research import ResearchOptions, build_research
 from hybridsim.build.sglang import RawOptions, build_sglang
 from hybridsim.build.vllm import build_vllm
 from hybridsim.config import CacheConfig, RunConfig, validate
-from hybridsim.cost import get_cost_model
+from hybridsim.cost import get_cost_model, gpu_memory_bytes
 from hybridsim.cost.base import CostModel
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec, get_model
 from hybridsim.request import Trace
 from hybridsim.sim.options import SchedulerOptions
 from hybridsim.traces import open_trace, read_trace
+from hybridsim.units import format_bytes
 
 __all__ = [
     "ENGINES", "Built", "Capacity", "build_cache", "build_cost", "build_model", "build_scheduler",
@@ -48,11 +49,29 @@ def check_run(config: RunConfig) -> Built:
                 "mode", f"'timed' is not available for engine {config.engine.name}; allowed: replay"
             )
         build_cost(config)
+        _check_memory(config, built)
         build_scheduler(config)
     elif config.gpu is not None:
         build_cost(config)
     _check_trace(config)
     return built
+
+
+def _check_memory(config: RunConfig, built: Built) -> None:
+    """Weights and pools of a rank must fit its GPU. Activations are not counted."""
+    gpu_bytes = gpu_memory_bytes(config.gpu)
+    weight_bytes, cache_bytes = built.model.weight_bytes, built.capacity.total_bytes or 0
+    if gpu_bytes is None or weight_bytes + cache_bytes <= gpu_bytes:
+        return
+    of_rank = f" of one rank of {config.tp}" if config.tp > 1 else ""
+    rest_bytes = gpu_bytes - weight_bytes
+    allowed = f"cache.memory up to {format_bytes(rest_bytes)}, " if rest_bytes > 0 else ""
+    raise UserError(
+        "cache.memory" if rest_bytes > 0 else "gpu",
+        f"weights{of_rank} take {format_bytes(weight_bytes)} and the cache's pools "
+        f"{format_bytes(cache_bytes)}, more than the GPU's {format_bytes(gpu_bytes)}; "
+        f"allowed: {allowed}more ranks (tp), or gpu.memory for a larger GPU",
+    )
 
 
 def build_cache(config: RunConfig) -> Built:

@@ -237,7 +237,10 @@ class RunConfig(_Strict):
     )
     cache: CacheConfig = _key(..., "a mapping", "the cache")
     gpu: str | dict[str, Any] | None = _key(
-        None, "a GPU's name, or a mapping", "cost profile; timed only"
+        None,
+        "a GPU's name, or a mapping",
+        "whose step times: a name alone takes a roofline, `{name: h200, cost: measured}` a measured "
+        "profile ([cost.md](cost.md)); timed only, and weights and cache must fit its memory",
     )
     tp: StrictInt = _key(1, "an integer >= 1", "tensor-parallel ranks; sizes are of one rank", ge=1)
     scheduler: SchedulerConfig = _key(
