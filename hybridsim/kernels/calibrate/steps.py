@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hybridsim.kernels.bench.timing import Timing, time_graph
-from hybridsim.kernels.calibrate.parts import batch_of
+from hybridsim.kernels.bench.timing import Timing
+from hybridsim.kernels.calibrate.clock import time_calls
 from hybridsim.kernels.model.batch import StepShape
 from hybridsim.kernels.model.model import HybridModel
 
@@ -35,8 +35,8 @@ def draw_step(rng: np.random.Generator) -> StepShape:
 
 def time_step(model: HybridModel, shape: StepShape, seed: int) -> Timing:
     """Seconds of one whole step in a CUDA graph."""
-    batch = batch_of(model, shape, seed)
-    return time_graph([lambda: model.step(batch)], num_samples=5)
+    batch = model.batch(shape, seed)
+    return time_calls([lambda: model.step(batch)])
 
 
 def step_record(shape: StepShape, timing: Timing) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,11 @@ import torch
 from hybridsim.kernels.plan import NO_SLOT, PackedPlan, SequenceTask, make_plan
 
 PAGE_SIZE = 16
+# A step of fewer tokens runs with this many rows, as engines pad their batches: the library's
+# products with a vector are up to 14 % slower than those with a matrix of 8 rows.
+MIN_ROWS = 8
+# Layers read the random scores of experts from different rows on, so that each routes anew.
+NUM_SCORE_OFFSETS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +36,33 @@ class StepShape:
     def num_tokens(self) -> int:
         return self.num_prefill_tokens + len(self.contexts)
 
-    @property
-    def num_pages(self) -> int:
-        """Pages that the step's requests hold, the new tokens' included."""
-        totals = [new + prefix for new, prefix in self.chunks] + [c + 1 for c in self.contexts]
-        return sum(-(-total // PAGE_SIZE) for total in totals)
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """What a batch draws from: pages and slots; block and chunk sizes of the kernels' plans.
+
+    num_experts: 0 without a router, else random scores are drawn that stand in for its own.
+    """
+
+    num_pages: int
+    num_slots: int
+    query_block: int
+    chunk_size: int
+    num_experts: int = 0
+    device: str = "cuda"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepBatch:
-    """Tensors of a step on the GPU; P prefill sequences and N decoding requests.
+    """Tensors of a step on the GPU; P prefill sequences, N decoding requests, T tokens, R rows.
 
     plan, query_plan: the prefill sequences in chunks for the recurrence and for attention.
-    prefix `[P]`, table `[P, pages]`: tokens and pages before the new ones. slots, lengths `[N]`,
-    decode_table `[N, pages]`, index `[N]` = arange. rows `[T]`: page row of each new token's KV.
-    positions `[T]`, tokens `[T]`, ends `[P + N]`: rows whose logits are wanted.
+    prefix `[P]`, table `[P, pages]`: tokens and pages before the new ones. prefix_rows `[L]`: page
+    rows of all prefixes one after another, each filled up to whole pages; prefix_table
+    `[P, pages]`: where they lie among those. slots, lengths `[N]`, decode_table `[N, pages]`, index
+    `[N]` = arange. rows `[R]`: page row of each new token's KV, -1 for none. positions `[R]`,
+    tokens `[R]`, ends `[P + N]`: rows whose logits are wanted. scores `[T + NUM_SCORE_OFFSETS, E]`
+    float32 or None. Rows from T on only fill up.
     """
 
     shape: StepShape
@@ -52,6 +70,8 @@ class StepBatch:
     query_plan: PackedPlan
     prefix: torch.Tensor
     table: torch.Tensor
+    prefix_rows: torch.Tensor
+    prefix_table: torch.Tensor
     slots: torch.Tensor
     lengths: torch.Tensor
     decode_table: torch.Tensor
@@ -60,47 +80,31 @@ class StepBatch:
     positions: torch.Tensor
     tokens: torch.Tensor
     ends: torch.Tensor
+    scores: torch.Tensor | None = None
+
+    @property
+    def max_prefix(self) -> int:
+        return max((prefix for _, prefix in self.shape.chunks), default=0)
 
 
-def _tables(totals: Sequence[int], free: list[int]) -> np.ndarray:
-    """Page tables `[len(totals), widest]` of sequences of `totals` tokens; pages leave `free`."""
-    counts = [-(-total // PAGE_SIZE) for total in totals]
-    table = np.zeros((len(totals), max(counts, default=1)), dtype=np.int32)
+def _num_pages(num_tokens: int) -> int:
+    return -(-num_tokens // PAGE_SIZE)
+
+
+def _draw_pages(rng: np.random.Generator, num_pages: int, count: int) -> np.ndarray:
+    """`count` pages in random order. Only where there are too few does one come up again."""
+    rounds = [rng.permutation(num_pages) for _ in range(max(1, -(-count // num_pages)))]
+    return np.concatenate(rounds)[:count]
+
+
+def _tables(counts: Sequence[int], pages: np.ndarray) -> np.ndarray:
+    """Page tables `[len(counts), widest]`: the next counts[n] of `pages` for sequence n."""
+    table = np.zeros((len(counts), max([1, *counts])), dtype=np.int32)
+    first = 0
     for n, count in enumerate(counts):
-        table[n, :count] = [free.pop() for _ in range(count)]
+        table[n, :count] = pages[first : first + count]
+        first += count
     return table
-
-
-def make_batch(
-    shape: StepShape, num_pages: int, num_slots: int, query_block: int, chunk_size: int, seed: int
-) -> StepBatch:
-    """A step of that shape with pages and slots drawn at random from pools of the given sizes."""
-    rng = np.random.default_rng(seed)
-    new = [n for n, _ in shape.chunks]
-    prefixes = [p for _, p in shape.chunks]
-    free = rng.permutation(num_pages).tolist()
-    table = _tables([n + p for n, p in shape.chunks], free)
-    decode_table = _tables([c + 1 for c in shape.contexts], free)
-    slots = rng.permutation(num_slots)[: len(new) + len(shape.contexts)].astype(np.int32)
-    tasks = [
-        SequenceTask(n, int(slot) if p else NO_SLOT, int(slot))
-        for (n, p), slot in zip(shape.chunks, slots, strict=False)
-    ]
-    positions = [np.arange(p, p + n) for n, p in shape.chunks] + [np.array(shape.contexts)]
-    owners = [np.full(n, i) for i, n in enumerate(new)]
-    rows = [_rows(table, o, p) for o, p in zip(owners, positions, strict=False)]
-    rows.append(_rows(decode_table, np.arange(len(shape.contexts)), positions[-1]))
-    total = shape.num_prefill_tokens
-    ends = np.concatenate([np.cumsum(new) - 1, total + np.arange(len(shape.contexts))])
-    return StepBatch(
-        shape,
-        make_plan(tasks, chunk_size, "cuda"),
-        make_plan([SequenceTask(n) for n in new], query_block, "cuda"),
-        _gpu(prefixes), _gpu(table), _gpu(slots[len(new) :]), _gpu(np.array(shape.contexts) + 1),
-        _gpu(decode_table), _gpu(np.arange(len(shape.contexts))), _gpu(np.concatenate(rows)),
-        _gpu(np.concatenate(positions)), _gpu(rng.integers(0, 1000, shape.num_tokens)),
-        _gpu(ends).long(),
-    )  # fmt: skip
 
 
 def _rows(table: np.ndarray, owners: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -109,5 +113,58 @@ def _rows(table: np.ndarray, owners: np.ndarray, positions: np.ndarray) -> np.nd
     return table[owners, positions // PAGE_SIZE] * PAGE_SIZE + positions % PAGE_SIZE
 
 
-def _gpu(values: Sequence[int] | np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.int32)).to("cuda")
+def make_batch(shape: StepShape, pools: Pools, seed: int) -> StepBatch:
+    """A step of that shape with pages and slots drawn at random from the pools."""
+    rng = np.random.default_rng(seed)
+    new, contexts = [n for n, _ in shape.chunks], np.array(shape.contexts, dtype=np.int64)
+    counts = [_num_pages(n + p) for n, p in shape.chunks]
+    decode_counts = [_num_pages(c + 1) for c in shape.contexts]
+    pages = _draw_pages(rng, pools.num_pages, sum(counts) + sum(decode_counts))
+    table, decode_table = _tables(counts, pages), _tables(decode_counts, pages[sum(counts) :])
+    slots = rng.permutation(pools.num_slots)[: len(new) + len(contexts)].astype(np.int32)
+    tasks = [
+        SequenceTask(n, int(slot) if p else NO_SLOT, int(slot))
+        for (n, p), slot in zip(shape.chunks, slots, strict=False)
+    ]
+    rows = [_rows(table, np.full(n, i), np.arange(p, p + n))
+            for i, (n, p) in enumerate(shape.chunks)]  # fmt: skip
+    rows.append(_rows(decode_table, np.arange(len(contexts)), contexts))
+    positions = [*(np.arange(p, p + n) for n, p in shape.chunks), contexts]
+    filler = max(0, MIN_ROWS - shape.num_tokens)
+    ends = [np.cumsum(new) - 1, shape.num_prefill_tokens + np.arange(len(contexts))]
+
+    def tensor(values: Any) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.int32)).to(pools.device)
+
+    prefix_rows, prefix_table = _prefixes(shape, table)
+    return StepBatch(
+        shape,
+        make_plan(tasks, pools.chunk_size, pools.device),
+        make_plan([SequenceTask(n) for n in new], pools.query_block, pools.device),
+        tensor([p for _, p in shape.chunks]), tensor(table), tensor(prefix_rows),
+        tensor(prefix_table), tensor(slots[len(new) :]), tensor(contexts + 1),
+        tensor(decode_table), tensor(np.arange(len(contexts))),
+        tensor(np.concatenate([*rows, np.full(filler, -1)])),
+        tensor(np.concatenate([*positions, np.zeros(filler)])),
+        tensor(rng.integers(0, 1000, shape.num_tokens + filler)),
+        tensor(np.concatenate(ends)).long(), _scores(shape, pools, seed),
+    )  # fmt: skip
+
+
+def _prefixes(shape: StepShape, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """prefix_rows and prefix_table of a StepBatch."""
+    counts = [_num_pages(prefix) for _, prefix in shape.chunks]
+    rows = [
+        _rows(table, np.full(count * PAGE_SIZE, i), np.arange(count * PAGE_SIZE))
+        for i, count in enumerate(counts)
+    ]
+    return np.concatenate([*rows, np.zeros(0)]), _tables(counts, np.arange(sum(counts)))
+
+
+def _scores(shape: StepShape, pools: Pools, seed: int) -> torch.Tensor | None:
+    """Uniform scores: every token's best experts are a uniform draw, alike for all layers."""
+    if not pools.num_experts:
+        return None
+    generator = torch.Generator(pools.device).manual_seed(seed)
+    size = (shape.num_tokens + NUM_SCORE_OFFSETS, pools.num_experts)
+    return torch.rand(size, generator=generator, device=pools.device)

@@ -1,0 +1,202 @@
+"""The calibration program: measures a profile part by part and writes it as it goes."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hybridsim.errors import UserError
+from hybridsim.kernels.bench.floors import measure_floors
+from hybridsim.kernels.bench.timing import time_eager, time_graph
+from hybridsim.kernels.calibrate.clock import time_calls
+from hybridsim.kernels.calibrate.grids import AXES, points
+from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
+from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
+from hybridsim.kernels.launch import num_multiprocessors
+from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.model.model import HybridModel, timed_shapes
+from hybridsim.models import CATALOGUE, ModelSpec
+
+FORMAT = "hybridsim-profile-1"
+NUM_SLOTS = 560
+# Of all requests together; where a batch has more, pages are used twice. Several GB a layer, so
+# that they come from memory all the same.
+POOL_TOKENS = 2**20
+# The second was never drawn before the profiles that ship were final.
+FIT_SEED, HELD_OUT_SEED = 1, 20261130
+_SAVE_EVERY_S = 10.0
+
+Profile = dict[str, Any]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, once for all ways to start the program."""
+    options = argparse.ArgumentParser(
+        prog="python -m hybridsim.kernels.calibrate",
+        description="Measure a cost profile on this machine's GPU. Started again with the same "
+        "--out, it goes on where it stopped.",
+    )
+    models = timed_shapes(list(CATALOGUE), lambda name: CATALOGUE[name]())
+    options.add_argument("--model", choices=models, required=True, help="model of the catalogue")
+    options.add_argument("--tp", type=int, default=1, help="one rank of so many (default 1)")
+    options.add_argument("--out", type=Path, required=True, help="profile to write or complete")
+    options.add_argument("--fit-steps", type=int, default=60, help="whole steps for the fit")
+    options.add_argument("--held-out", type=int, default=0, help="whole steps that no fit may see")
+    options.add_argument("--held-out-out", type=Path, help="file for the held-out steps")
+    options.add_argument("--thin", type=int, default=1, help="every n-th value of each axis only")
+    options.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
+    return options
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def save(path: Path, profile: Profile) -> None:
+    """Write beside and rename, so that an interruption leaves the old file whole."""
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(profile, indent=None, separators=(",", ":")))
+    beside.replace(path)
+
+
+def load_or_start(path: Path, model: str, tp: int, commit: str) -> Profile:
+    """The profile so far, if it is of this model, rank and card, else an empty one."""
+    machine = describe_machine(commit)
+    if path.exists():
+        profile: Profile = json.loads(path.read_text())
+        same = profile["model"] == model and profile["tp"] == tp
+        if same and profile["machine"]["gpu"] == machine["gpu"]:
+            return profile
+        raise UserError(
+            str(path),
+            f"is of {profile['model']} with tp {profile['tp']} on {profile['machine']['gpu']}; "
+            f"allowed: one of {model} with tp {tp} on {machine['gpu']}, or a new file",
+        )
+    return {"format": FORMAT, "model": model, "tp": tp, "machine": machine, "operators": {},
+            "fit_steps": []}  # fmt: skip
+
+
+def measure_launch() -> dict[str, float]:
+    """Seconds between the starts of tiny kernels: in a graph, and launched from Python."""
+    x = torch.ones(1, device="cuda")
+    calls = [lambda: x.add_(1)] * 200
+    return {
+        "graph_kernel_s": time_graph(calls).median_s,
+        "eager_kernel_s": time_eager(calls).median_s,
+    }
+
+
+def describe_model(model: HybridModel) -> Profile:
+    """What a cost model must know of the measured rank besides its times."""
+    spec, attention = model.spec, model.attention_layers[0]
+    return {
+        "state_bytes": spec.state_bytes,
+        "attention": {
+            "multiprocessors": num_multiprocessors(model.states.device),
+            "heads": attention.spec.num_heads,
+            "query_block": attention.query_block([(1, 0)]),
+        },
+        "measured_layers": {
+            "each_kind": TIMED_LAYERS,
+            "distinct_expert_layers": len(model.expert_weights),
+            "expert_layers": len(model.expert_layers),
+        },
+    }
+
+
+class Measurement:
+    """One run of the program: fills in what the profile at `path` lacks."""
+
+    def __init__(self, path: Path, profile: Profile, spec: ModelSpec) -> None:
+        self.path, self.profile = path, profile
+        self.model = HybridModel(spec, NUM_SLOTS, POOL_TOKENS // 16)
+        self.start_s = self.saved_s = time.monotonic()
+
+    def save(self, is_due: bool = True) -> None:
+        """Write the profile: at once, or if the last time is long ago."""
+        if is_due or time.monotonic() - self.saved_s > _SAVE_EVERY_S:
+            save(self.path, self.profile)
+            self.saved_s = time.monotonic()
+
+    def report(self, what: str, count: int) -> None:
+        say(f"{what}: {count}, {time.monotonic() - self.start_s:.0f} s")
+
+    def machine(self) -> None:
+        """Ceilings of the card and facts of the model."""
+        if "floors" not in self.profile:
+            self.profile["floors"] = asdict(measure_floors())
+            self.profile["launch"] = measure_launch()
+        self.profile.update(describe_model(self.model))
+
+    def part(self, name: str, thin: int) -> None:
+        """The points of one part that the profile lacks."""
+        empty = {"axes": list(AXES[name]), "points": []}
+        table = self.profile["operators"].setdefault(name, empty)
+        done = {tuple(point["at"]) for point in table["points"]}
+        for at in points(name, thin):
+            if at not in done:
+                part = PARTS[name](self.model, at)
+                timing = time_calls(part.calls, part.factor)
+                table["points"].append({"at": list(at), **asdict(timing)})
+                self.save(is_due=False)
+        torch.cuda.empty_cache()
+        self.save()
+        self.report(name, len(table["points"]))
+
+    def steps(self, what: str, steps: list[Any], count: int, seed: int) -> None:
+        """Random whole steps, until there are `count`."""
+        rng = np.random.default_rng(seed)
+        shapes = [draw_step(rng) for _ in range(count)]
+        for index in range(len(steps), count):
+            timing = time_step(self.model, shapes[index], seed=index)
+            steps.append(step_record(shapes[index], timing))
+            self.save(is_due=False)
+            if index % 32 == 0:
+                torch.cuda.empty_cache()
+        self.save()
+        self.report(what, len(steps))
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure as the options say. UserError for a tp that does not divide the model."""
+    spec = CATALOGUE[options.model]().for_rank(options.tp)
+    if not torch.cuda.is_available():
+        raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
+    profile = load_or_start(options.out, options.model, options.tp, options.commit)
+    measurement = Measurement(options.out, profile, spec)
+    measurement.machine()
+    for name in parts_of(measurement.model):
+        measurement.part(name, options.thin)
+    measurement.steps("fit steps", profile["fit_steps"], options.fit_steps, FIT_SEED)
+    if options.held_out and options.held_out_out is not None:
+        held_out = load_held_out(options.held_out_out, profile)
+        measurement.path, measurement.profile = options.held_out_out, held_out
+        measurement.steps("held-out steps", held_out["steps"], options.held_out, HELD_OUT_SEED)
+
+
+def load_held_out(path: Path, profile: Profile) -> Profile:
+    """The held-out steps so far, if they are of this profile, else none."""
+    head = {key: profile[key] for key in ("machine", "model", "tp")}
+    if path.exists():
+        found: Profile = json.loads(path.read_text())
+        if {key: found.get(key) for key in head} == head:
+            return found
+    return {**head, "steps": []}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, run; a mistake of the user's is one line and exit code 2."""
+    options = parser().parse_args(arguments)
+    try:
+        run(options)
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
