@@ -50,7 +50,7 @@ def dense(model: HybridModel, at: tuple[int, ...]) -> Part:
     count = len(batch.tokens)
     mixers = {type(layer.mixer): layer.mixer for layer in model.layers}
     mixed = {kind: model.place.random(count, x.output.shape[1]) for kind, x in mixers.items()}
-    convolved = {type(x): model.place.random(count, x.channels) for x in model.recurrent_layers[:1]}
+    convolved = model.place.random(count, model.recurrent_layers[0].channels)
 
     def mix(layer: Layer, projected: torch.Tensor) -> torch.Tensor:
         is_recurrent = isinstance(layer.mixer, RecurrentMixer)
@@ -71,7 +71,7 @@ def head(model: HybridModel, at: tuple[int, ...]) -> Part:
 
 
 def experts(model: HybridModel, at: tuple[int, ...]) -> Part:
-    """(tokens,): routing by uniform scores, the experts' products, their sum with the shared part."""
+    """(tokens,): routing by uniform scores, the experts' products and their sum."""
     layers, factor = _some(model.expert_layers)
     tokens, spec, device = at[0], layers[0].spec, model.place.device
     x, shared = (model.place.random(tokens, model.spec.hidden) for _ in range(2))
