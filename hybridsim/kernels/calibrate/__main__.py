@@ -1,6 +1,32 @@
 """`python -m hybridsim.kernels.calibrate --model qwen3.5-0.8b --out profile.json`"""
 
-from hybridsim.kernels.calibrate.program import main
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from hybridsim.errors import UserError
+from hybridsim.kernels.calibrate.options import parser
+
+NEEDED = ("torch", "triton")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, run; a mistake of the user's is one line and exit code 2."""
+    options = parser().parse_args(arguments)
+    try:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            raise UserError(
+                "gpu", f"calibration needs {' and '.join(missing)}: pip install 'hybridsim[gpu]'"
+            )
+        # Imported late: what is above must work without torch.
+        from hybridsim.kernels.calibrate.program import run
+
+        run(options)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+
 
 if __name__ == "__main__":
     main()

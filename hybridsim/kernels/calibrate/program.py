@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, unknown_name
 from hybridsim.kernels.bench.floors import measure_floors
 from hybridsim.kernels.bench.timing import time_eager, time_graph
 from hybridsim.kernels.calibrate.clock import time_calls
@@ -34,25 +33,6 @@ FIT_SEED, HELD_OUT_SEED = 1, 20261130
 _SAVE_EVERY_S = 10.0
 
 Profile = dict[str, Any]
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options, once for all ways to start the program."""
-    options = argparse.ArgumentParser(
-        prog="python -m hybridsim.kernels.calibrate",
-        description="Measure a cost profile on this machine's GPU. Started again with the same "
-        "--out, it goes on where it stopped.",
-    )
-    models = timed_shapes(list(CATALOGUE), lambda name: CATALOGUE[name]())
-    options.add_argument("--model", choices=models, required=True, help="model of the catalogue")
-    options.add_argument("--tp", type=int, default=1, help="one rank of so many (default 1)")
-    options.add_argument("--out", type=Path, required=True, help="profile to write or complete")
-    options.add_argument("--fit-steps", type=int, default=60, help="whole steps for the fit")
-    options.add_argument("--held-out", type=int, default=0, help="whole steps that no fit may see")
-    options.add_argument("--held-out-out", type=Path, help="file for the held-out steps")
-    options.add_argument("--thin", type=int, default=1, help="every n-th value of each axis only")
-    options.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
-    return options
 
 
 def say(text: str) -> None:
@@ -166,7 +146,13 @@ class Measurement:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure as the options say. UserError for a tp that does not divide the model."""
+    """Measure as the options say.
+
+    UserError for a model without a step, a tp that does not divide it, or a machine without a GPU.
+    """
+    models = timed_shapes(list(CATALOGUE), lambda name: CATALOGUE[name]())
+    if options.model not in models:
+        raise unknown_name("--model", options.model, models)
     spec = CATALOGUE[options.model]().for_rank(options.tp)
     if not torch.cuda.is_available():
         raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
@@ -190,13 +176,3 @@ def load_held_out(path: Path, profile: Profile) -> Profile:
         if {key: found.get(key) for key in head} == head:
             return found
     return {**head, "steps": []}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, run; a mistake of the user's is one line and exit code 2."""
-    options = parser().parse_args(arguments)
-    try:
-        run(options)
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(2)

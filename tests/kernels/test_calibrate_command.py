@@ -1,0 +1,83 @@
+"""The ways to start the calibration program, on machines that cannot run it."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from hybridsim.cli.app import app
+from hybridsim.kernels.calibrate import __main__ as program
+from hybridsim.kernels.calibrate.options import parser
+
+
+def refusal(capsys, *arguments):
+    """What the program says on its way out with exit code 2."""
+    with pytest.raises(SystemExit) as caught:
+        program.main(arguments)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_without_torch_it_says_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(program, "NEEDED", ("torch", "no_such_package"))
+    said = refusal(capsys, "--model", "qwen3.5-0.8b", "--out", str(tmp_path / "p.json"))
+    assert "needs no_such_package: pip install 'hybridsim[gpu]'" in said
+    assert not (tmp_path / "p.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "llama-3.1-8b"), "unknown name 'llama-3.1-8b'; allowed: .*qwen3-next-80b"),
+        (("--model", "qwen3.5-0.8b", "--tp", "3"), "3 does not divide"),
+        (("--model", "qwen3.5-0.8b", "--tp", "0"), "'0' is not allowed; allowed: whole numbers"),
+        (("--model", "qwen3.5-0.8b", "--thin", "x"), "'x' is not allowed"),
+        (("--model", "qwen3.5-0.8b", "--fit-steps", "-1"), "'-1' is not allowed|expected one"),
+    ],
+)
+def test_bad_options_are_refused(capsys, tmp_path, arguments, says):
+    pytest.importorskip("triton")
+    out = tmp_path / "p.json"
+    said = refusal(capsys, *arguments, "--out", str(out))
+    assert re.search(says, said), said
+    assert not out.exists()
+
+
+def test_without_a_gpu_it_says_so(capsys, tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    said = refusal(capsys, "--model", "qwen3.5-0.8b", "--out", str(tmp_path / "p.json"))
+    assert "torch finds no CUDA GPU" in said
+
+
+def test_help_and_options_need_no_torch():
+    code = (
+        "import sys; import hybridsim.kernels.calibrate.__main__; "
+        "assert not {'torch', 'triton', 'pydantic', 'simpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_command_hands_all_options_to_the_program(monkeypatch):
+    """And its exit code on to the shell: there is one list of options."""
+    calls = []
+
+    def fake(arguments, check):
+        calls.append(arguments)
+        return subprocess.CompletedProcess(arguments, 2)
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    given = ["--model", "qwen3.5-0.8b", "--tp", "4", "--out", "p.json", "--held-out", "7"]
+    assert CliRunner().invoke(app, ["calibrate", *given]).exit_code == 2
+    assert calls.pop()[1:] == ["-m", "hybridsim.kernels.calibrate", *given]
+    assert vars(parser().parse_args(given))["tp"] == 4
+
+
+def test_hybridsim_calibrate_prints_the_programs_help():
+    done = CliRunner().invoke(app, ["calibrate", "--help"])
+    assert done.exit_code == 0
+    assert all(f"--{name}" in done.output for name in ("model", "tp", "out", "held-out", "thin"))
