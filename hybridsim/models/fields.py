@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 from hybridsim.models.dtypes import dtype_named
 
 _GEOMETRY = re.compile(
@@ -27,6 +27,12 @@ _HARMLESS = re.compile(
     r"|^encoder_|^chunk_size|^tie_encoder|^add_cross|^_)"
 )
 _OFF: tuple[object, ...] = (None, False, 0, [], {}, "")
+# Wider or deeper than any model there will be; beyond it counts of bytes would be nonsense.
+_MOST, _MOST_LAYERS = 2**31, 10_000
+
+
+def _shown(value: object) -> str:
+    return shorten(repr(value))
 
 
 class Fields:
@@ -46,19 +52,33 @@ class Fields:
         found = (self._values[key] for key in keys if self._values.get(key) is not None)
         return next(found, default)
 
-    def count(self, *keys: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`. Without a default the field is required."""
+    def count(
+        self, *keys: str, default: int | None = None, least: int = 1, most: int = _MOST
+    ) -> int:
+        """A whole number from `least` to `most`. Without a default the field is required."""
         value = self.get(*keys, default=default)
         if value is None:
-            raise self.error(keys[0], f"missing; expected a whole number from {least}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.error(keys[0], f"{value!r} is not a whole number from {least}")
+            raise self.error(keys[0], f"missing; allowed: a whole number from {least}")
+        if type(value) is not int or not least <= value <= most:
+            allowed = f"a whole number from {least} to {most}"
+            raise self.error(keys[0], f"is {_shown(value)}; allowed: {allowed}")
+        return value
+
+    def num_layers(self) -> int:
+        """`num_hidden_layers`."""
+        return self.count("num_hidden_layers", most=_MOST_LAYERS)
+
+    def integers(self, key: str) -> list[int]:
+        """A list of whole numbers; an absent one is empty."""
+        value = self.get(key, default=[])
+        if not isinstance(value, list) or any(type(item) is not int for item in value):
+            raise self.error(key, f"is {_shown(value)}; allowed: a list of whole numbers")
         return value
 
     def flag(self, *keys: str, default: bool = False) -> bool:
         value = self.get(*keys, default=default)
         if not isinstance(value, bool):
-            raise self.error(keys[0], f"{value!r} is not true or false")
+            raise self.error(keys[0], f"is {_shown(value)}; allowed: true, false")
         return value
 
     def require(self, key: str, allowed: tuple[object, ...], default: Any = None) -> None:
@@ -66,7 +86,7 @@ class Fields:
         value = self.get(key, default=default)
         if value not in allowed:
             choices = ", ".join(map(repr, allowed))
-            raise self.error(key, f"{value!r} is not modelled; allowed: {choices}")
+            raise self.error(key, f"{_shown(value)} is not modelled; allowed: {choices}")
 
     def choices(self, key: str, num_layers: int, allowed: Mapping[str, str]) -> str | None:
         """A per-layer list of names as a pattern of letters; None when the field is absent."""
@@ -74,11 +94,13 @@ class Fields:
         if names is None:
             return None
         if not isinstance(names, list) or len(names) != num_layers:
-            raise self.error(key, f"expected a list of {num_layers} layer types")
+            raise self.error(
+                key, f"is {_shown(names)}; allowed: a list of {num_layers} layer types"
+            )
         for name in names:
             if str(name) not in allowed:
                 raise self.error(
-                    key, f"{name!r} is not a known layer type; allowed: {', '.join(allowed)}"
+                    key, f"{_shown(name)} is no known layer type; allowed: {', '.join(allowed)}"
                 )
         return "".join(allowed[str(name)] for name in names)
 
@@ -92,6 +114,6 @@ class Fields:
             if unread and _GEOMETRY.search(key) and not _HARMLESS.search(key):
                 raise self.error(
                     key,
-                    f"{value!r} is not understood for this architecture and may change its shape; "
-                    "allowed: leave it out, or give the model as an inline spec",
+                    f"{_shown(value)} is not understood for this architecture and may change its "
+                    "shape; allowed: leave it out, or give the model as an inline spec",
                 )

@@ -1,12 +1,13 @@
 """Models from a Hugging Face config.json, by field names. Unknown architectures are errors."""
 
 from collections.abc import Callable, Mapping
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 from hybridsim.models import hf_dense, hf_linear, hf_mamba
 from hybridsim.models.dtypes import Dtypes
 from hybridsim.models.fields import Fields
@@ -41,11 +42,14 @@ def from_hf_config(path: str | Path) -> ModelSpec:
     read, an unknown architecture, a missing or impossible field, or one that is not understood.
     """
     file = Path(path)
-    file = file / "config.json" if file.is_dir() else file
+    file = file / "config.json" if isdir(file) else file
     try:
-        config = orjson.loads(file.read_bytes())
-    except OSError as error:
-        raise UserError(str(file), f"cannot be read: {error.strerror}") from None
+        content = file.read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError is a zero byte in the path
+        why = getattr(error, "strerror", None) or error
+        raise UserError(shorten(str(file), 200), f"cannot be read: {why}") from None
+    try:
+        config = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{file}:{error.lineno}", f"is not valid JSON: {error.msg}") from None
     if not isinstance(config, dict):
@@ -105,5 +109,7 @@ def _dtypes(fields: Fields, state_dtype: str) -> Dtypes:
         return Dtypes(weights=model, kv=model, conv=model, state=state)
     method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
     if method != "fp8":
-        raise fields.error("quantization_config", f"{method!r} is not modelled; allowed: 'fp8'")
+        raise fields.error(
+            "quantization_config", f"{shorten(repr(method))} is not modelled; allowed: 'fp8'"
+        )
     return Dtypes(weights="float8", kv=model, conv=model, state=state)

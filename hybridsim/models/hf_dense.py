@@ -61,7 +61,7 @@ def _window(fields: Fields) -> int | None:
 
 
 def _window_pattern(fields: Fields, window: int | None) -> str:
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     names = {"full_attention": "F", "sliding_attention": "W"}
     given = fields.choices("layer_types", num_layers, names)
     if given is not None:

@@ -10,7 +10,7 @@ from hybridsim.models.spec import LayerSpec
 
 def qwen_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     """Gated DeltaNet and gated full attention; dense or experts."""
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     fields.require("hidden_act", GATED_ACTIVATIONS, default="silu")
     fields.require("use_sliding_window", (False,), default=False)
     fields.require("attn_output_gate", (True,), default=True)
@@ -37,7 +37,7 @@ def qwen_layers(fields: Fields) -> tuple[LayerSpec, ...]:
 def _qwen_ffn(fields: Fields, index: int) -> MlpSpec | MoeSpec:
     num_experts = fields.count("num_experts", default=0, least=0)
     step = fields.count("decoder_sparse_step", default=1)
-    dense_layers = fields.get("mlp_only_layers", default=[])
+    dense_layers = fields.integers("mlp_only_layers")
     dense = num_experts == 0 or index in dense_layers or (index + 1) % step
     if dense:
         fields.get("moe_intermediate_size", "num_experts_per_tok")
@@ -61,7 +61,7 @@ def _num_active(fields: Fields, num_experts: int, *keys: str) -> int:
 
 def kimi_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     """Kimi Delta Attention and latent attention, by two lists of layers counted from 1."""
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     fields.require("hidden_act", GATED_ACTIVATIONS, default="silu")
     fields.require("mla_use_output_gate", (False,), default=False)
     nested = fields.get("linear_attn_config")
@@ -82,7 +82,7 @@ def kimi_layers(fields: Fields) -> tuple[LayerSpec, ...]:
 
 
 def _kimi_full_layers(inner: Fields, num_layers: int) -> set[int]:
-    full, kda = inner.get("full_attn_layers", default=[]), inner.get("kda_layers", default=[])
+    full, kda = inner.integers("full_attn_layers"), inner.integers("kda_layers")
     if sorted([*full, *kda]) != list(range(1, num_layers + 1)):
         raise inner.error(
             "full_attn_layers",
@@ -121,7 +121,7 @@ def _kimi_ffn(fields: Fields, index: int) -> MlpSpec | MoeSpec:
 
 def minimax_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     """Lightning attention and grouped attention, experts in every layer."""
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     fields.require("hidden_act", GATED_ACTIVATIONS, default="silu")
     fields.require("shared_intermediate_size", (0, [0], None), default=0)
     fields.require("sliding_window", (None,))

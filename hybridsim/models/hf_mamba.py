@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from hybridsim.errors import shorten
 from hybridsim.models.ffn import MlpSpec, MoeSpec
 from hybridsim.models.fields import Fields
 from hybridsim.models.hf_dense import GATED_ACTIVATIONS, grouped_attention
@@ -14,7 +15,7 @@ _BLOCK_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
 
 def nemotron_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     """Mamba2, attention, MLP and expert layers in the order of the pattern."""
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     pattern = fields.choices("layers_block_type", num_layers, _BLOCK_LETTERS)
     text = fields.get("hybrid_override_pattern")
     if pattern is None:
@@ -22,12 +23,14 @@ def nemotron_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     if not isinstance(pattern, str) or len(pattern) != num_layers or set(pattern) - set("M*-E"):
         raise fields.error(
             "hybrid_override_pattern",
-            f"{pattern!r} is not a pattern; expected {num_layers} letters of M, *, - and E",
+            f"is {shorten(repr(pattern))}; allowed: {num_layers} letters of M, *, - and E",
         )
     letters = {"M": LayerSpec(_mamba2(fields)), "*": LayerSpec(grouped_attention(fields))}
     act = fields.get("mlp_hidden_act", default="relu2")
     if act != "relu2":
-        raise fields.error("mlp_hidden_act", f"{act!r} is not modelled; allowed: 'relu2'")
+        raise fields.error(
+            "mlp_hidden_act", f"{shorten(repr(act))} is not modelled; allowed: 'relu2'"
+        )
     fields.require("mlp_bias", (False,), default=False)
     fields.get("intermediate_size", "n_routed_experts", "moe_intermediate_size", "n_shared_experts")
     fields.get("num_experts_per_tok", "moe_shared_expert_intermediate_size")
@@ -68,7 +71,7 @@ def _nemotron_moe(fields: Fields) -> MoeSpec:
 
 def jamba_layers(fields: Fields) -> tuple[LayerSpec, ...]:
     """Mamba1 with attention and experts at their own periods."""
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = fields.num_layers()
     hidden = fields.count("hidden_size")
     fields.require("hidden_act", GATED_ACTIVATIONS, default="silu")
     fields.require("mamba_proj_bias", (False,), default=False)

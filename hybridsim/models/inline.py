@@ -15,9 +15,9 @@ repeat: 12
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models.attention import AttentionSpec, LatentSpec
@@ -29,22 +29,26 @@ from hybridsim.models.spec import LayerSpec, ModelSpec
 from hybridsim.models.twins import all_full, attention_only
 from hybridsim.models.validate import Strict, checked
 
+# Wider or deeper than any model there will be; beyond it counts of bytes would be nonsense.
+_MOST, _MOST_LAYERS = 2**31, 10_000
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+_CountOrNone = Annotated[int, Field(ge=0, le=_MOST)]
 _TWINS = {"attention_only": attention_only, "all_full": all_full}
 
 
 class _Latent(Strict):
-    kv_rank: PositiveInt
-    rope_dim: int = Field(ge=0)
-    nope_dim: PositiveInt
-    value_dim: PositiveInt
-    q_rank: PositiveInt | None = None
+    kv_rank: Count
+    rope_dim: _CountOrNone
+    nope_dim: Count
+    value_dim: Count
+    q_rank: Count | None = None
 
 
 class _Attention(Strict):
-    num_heads: PositiveInt
-    num_kv_heads: PositiveInt | None = None
-    head_dim: PositiveInt
-    window: PositiveInt | None = None
+    num_heads: Count
+    num_kv_heads: Count | None = None
+    head_dim: Count
+    window: Count | None = None
     latent: _Latent | None = None
     output_gate: bool = False
     qk_norm: bool = False
@@ -53,23 +57,23 @@ class _Attention(Strict):
 
 class _Recurrent(Strict):
     kind: str
-    num_key_heads: PositiveInt
-    num_value_heads: PositiveInt
-    key_dim: PositiveInt
-    value_dim: PositiveInt
-    conv_kernel: int = Field(default=0, ge=0)
-    dt_rank: int = Field(default=0, ge=0)
+    num_key_heads: Count
+    num_value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    conv_kernel: _CountOrNone = 0
+    dt_rank: _CountOrNone = 0
 
 
 class _Mlp(Strict):
-    intermediate: PositiveInt
+    intermediate: Count
     gated: bool = True
 
 
 class _Moe(Strict):
-    num_experts: PositiveInt
-    num_active: PositiveInt
-    intermediate: PositiveInt
+    num_experts: Count
+    num_active: Count
+    intermediate: Count
     shared_intermediate: int = Field(default=0, ge=0)
     gated: bool = True
     shared_gate: bool = False
@@ -86,8 +90,8 @@ class _Layer(Strict):
 class _Changes(Strict):
     name: str | None = None
     dtypes: dict[str, str | int] = Field(default_factory=dict)
-    extra_conv_columns: int = Field(default=0, ge=0)
-    tp: PositiveInt = 1
+    extra_conv_columns: _CountOrNone = 0
+    tp: Count = 1
     twin: Literal["attention_only", "all_full"] | None = None
 
 
@@ -96,12 +100,12 @@ class _Based(_Changes):
 
 
 class _Whole(_Changes):
-    hidden: PositiveInt
-    vocab: PositiveInt
+    hidden: Count
+    vocab: Count
     tied: bool = False
     layers: dict[str, _Layer] = Field(min_length=1)
     pattern: str = Field(min_length=1)
-    repeat: PositiveInt = 1
+    repeat: Count = 1
 
 
 def from_inline(
@@ -118,6 +122,11 @@ def from_inline(
     letters = {
         letter: _layer(layer, f"{place}.layers.{letter}") for letter, layer in whole.layers.items()
     }
+    if len(whole.pattern) * whole.repeat > _MOST_LAYERS:
+        num_layers = len(whole.pattern) * whole.repeat
+        raise UserError(
+            f"{place}.repeat", f"makes {num_layers:,} layers; allowed: at most {_MOST_LAYERS:,}"
+        )
     pattern = whole.pattern * whole.repeat
     for letter in whole.pattern:
         if letter not in letters:

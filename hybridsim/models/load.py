@@ -1,9 +1,10 @@
 """The way in: a catalogue name, the path of a config.json or a mapping becomes a model."""
 
 from collections.abc import Mapping
+from os.path import isfile, join  # unlike Path they take any text, however long
 from pathlib import Path
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 from hybridsim.models.catalogue import CATALOGUE
 from hybridsim.models.spec import ModelSpec
 
@@ -22,11 +23,11 @@ def get_model(value: object, place: str = "model") -> ModelSpec:
         return from_inline(value, place, get_model)
     if not isinstance(value, str | Path):
         allowed = "a catalogue name, the path of a config.json, a mapping"
-        raise UserError(place, f"{value!r} is not a model; allowed: {allowed}")
+        raise UserError(place, f"{shorten(repr(value))} is not a model; allowed: {allowed}")
     text = str(value)
     if text in CATALOGUE:
         return CATALOGUE[text]()
-    if text.endswith(".json") or "/" in text or (Path(text) / "config.json").is_file():
+    if text.endswith(".json") or "/" in text or isfile(join(text, "config.json")):
         from hybridsim.models.hf import from_hf_config
 
         return from_hf_config(text)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 
 
 class Strict(BaseModel):
@@ -27,7 +27,7 @@ def checked(schema: type[T], mapping: Mapping[str, Any], place: str) -> T:
     key = ".".join([place, *map(str, first["loc"])])
     if first["type"] == "extra_forbidden":
         raise unknown_name(key, first["loc"][-1], _known_keys(schema, first["loc"][:-1]))
-    shown = "" if first["type"] == "missing" else f"{first['input']!r}: "
+    shown = "" if first["type"] == "missing" else f"{shorten(repr(first['input']))}: "
     raise UserError(key, f"{shown}{first['msg']}")
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 from hybridsim.request import Request, Trace
 from hybridsim.traces import (
     azure,
@@ -183,8 +184,11 @@ def _checked_path(path: str | Path | None, chosen: Format) -> Path:
         return Path()
     if path is None:
         raise UserError("trace.path", "missing; allowed: the path of the trace")
-    if not Path(path).exists():
-        raise UserError("trace.path", f"{str(path)!r} does not exist; allowed: an existing path")
+    if not exists(path):
+        raise UserError(
+            "trace.path",
+            f"{shorten(repr(str(path)), 200)} does not exist; allowed: an existing path",
+        )
     return Path(path)
 
 
@@ -202,5 +206,6 @@ def _pipeline(
     for request in islice(requests, first):
         count += 1
         yield request
+    source.notes.finish()
     if not count:
         raise UserError(str(source.path), "holds no requests; allowed: at least one")

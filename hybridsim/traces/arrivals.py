@@ -115,10 +115,21 @@ def _sessions_retimed(requests: list[Request], times: Iterator[float]) -> list[R
 def in_arrival_order(requests: list[Request]) -> list[Request]:
     """Stable sort by arrival; `previous` still points to the same request afterwards.
 
-    Requests without arrival keep their place among themselves, before all others.
+    Requests without arrival keep their place among themselves, before all others. UserError where
+    a request arrives before the one that it continues.
     """
     order = sorted(range(len(requests)), key=lambda i: _arrival_or_start(requests[i]))
     new_index = {old: new for new, old in enumerate(order)}
+    for old in order:
+        before = requests[old].previous
+        if before is not None and new_index[before] > new_index[old]:
+            late, early = requests[before], requests[old]
+            raise UserError(
+                "trace.sort",
+                f"request {early.request_id} (at {early.arrival_s:g} s) continues "
+                f"{late.request_id}, which arrives later ({late.arrival_s:g} s); allowed: a turn "
+                "at or after the one before it",
+            )
     return [_relinked(requests[old], new_index) for old in order]
 
 

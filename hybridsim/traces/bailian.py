@@ -31,6 +31,7 @@ def read(source: Source, options: Options) -> Iterator[Request]:
     chained = ChainCheck()
     chats = _Chats()
     rules = {"ceil": 0, "floor": 0}
+    source.notes.at_end(lambda: _note(source, chained, chats, rules))
     for index, row in enumerate(source.rows()):
         prompt, rule = _prompt(row, grid, options.block_size)
         rules[rule] += 1
@@ -41,7 +42,6 @@ def read(source: Source, options: Options) -> Iterator[Request]:
         output = Spans.unknown(row.integer("output_length"))
         body = Request("", prompt, output, grid_tokens=options.block_size)
         yield chats.request(row, index, arrival_s, body)
-    _note(source, chained, chats, rules)
 
 
 def _prompt(row: Row, grid: GridEnds, block_tokens: int) -> tuple[Spans, str]:
@@ -78,8 +78,8 @@ class _Chats:
 
     def request(self, row: Row, index: int, arrival_s: float, body: Request) -> Request:
         """`body` with its id, session, arrival and link to the turn before."""
-        chat = row.integer("chat_id")
-        parent = row.integer("parent_chat_id", -1)
+        chat = row.integer("chat_id", below=2**62)
+        parent = row.integer("parent_chat_id", -1, 2**62)
         if chat in self._index_of:
             raise row.error(f"chat_id {chat} occurs twice; allowed: one line a chat_id")
         previous = self._index_of.get(parent)

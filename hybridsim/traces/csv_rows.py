@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator
 
 from hybridsim.errors import UserError
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import MAX_TOKENS, Row, Source
 
 
 def csv_rows(source: Source, required: tuple[str, ...]) -> Iterator[Row]:
@@ -14,6 +14,8 @@ def csv_rows(source: Source, required: tuple[str, ...]) -> Iterator[Row]:
         place = f"{source.path}:{line_number}"
         try:
             cells = next(csv.reader([line.decode("utf-8").rstrip("\r\n")]))
+        except csv.Error as bad:
+            raise UserError(place, f"is no line of a CSV file ({bad})") from None
         except UnicodeDecodeError as bad:
             raise UserError(
                 place, f"byte {line[bad.start]:#04x} at column {bad.start + 1} is not UTF-8 text"
@@ -38,9 +40,10 @@ def csv_rows(source: Source, required: tuple[str, ...]) -> Iterator[Row]:
 def whole(row: Row, key: str, minimum: int = 0) -> int:
     """A cell as whole number of at least `minimum`."""
     text = str(row.fields.get(key, "")).strip()
-    if not text.isdecimal() or int(text) < minimum:
-        raise row.wrong(key, f"a whole number, at least {minimum}")
-    return int(text)
+    # the length first: Python refuses to read thousands of digits
+    if text.isdecimal() and len(text) <= 15 and minimum <= int(text) < MAX_TOKENS:
+        return int(text)
+    raise row.wrong(key, f"a whole number, at least {minimum} and below 2^40")
 
 
 def seconds(row: Row, key: str) -> float:

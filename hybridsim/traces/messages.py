@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 from pydantic import Field
 
 from hybridsim.request import Int64Array, Request, Spans
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import MAX_TOKENS, Row, Source, shown
 from hybridsim.traces.tokenizers import Tokenizer, make_tokenizer
 from hybridsim.traces.tokens import token_spans
 
@@ -45,7 +44,7 @@ class Options(TraceOptions):
 def read(source: Source, options: Options) -> Iterator[Request]:
     """Requests of a chat log, sorted by arrival where it has times; it holds the whole trace."""
     template = _Template(make_tokenizer(options.tokenizer))
-    links = _Links()
+    lines = _Lines()
     requests = []
     for row in source.rows():
         messages = _messages(row)
@@ -55,13 +54,9 @@ def read(source: Source, options: Options) -> Iterator[Request]:
         for number, (num_before, output) in enumerate(calls):
             prompt = template.prompt(row, messages[:num_before])
             spans = _output(template, row, output, options)
-            requests.append(links.request(row, number if len(calls) > 1 else None, prompt, spans))
+            requests.append(lines.request(row, number if len(calls) > 1 else None, prompt, spans))
     _assume(source, options, template)
-    first_s = min((r.arrival_s for r in requests if r.arrival_s is not None), default=0.0)
-    for request in in_arrival_order(requests):
-        if request.arrival_s is not None:
-            request = replace(request, arrival_s=request.arrival_s - first_s)
-        yield request
+    yield from _linked(in_arrival_order(requests))
 
 
 def _assume(source: Source, options: Options, template: "_Template") -> None:
@@ -78,7 +73,7 @@ def _messages(row: Row) -> list[dict[str, Any]]:
         raise row.wrong("messages", _MESSAGES)
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise row.error(f"messages holds {message!r:.60}; allowed: {_MESSAGES}")
+            raise row.error(f"messages holds {shown(message)}; allowed: {_MESSAGES}")
     return messages
 
 
@@ -95,7 +90,7 @@ def _calls(row: Row, messages: list[dict[str, Any]], options: Options) -> list[t
         ]
     if row.has("output"):
         output = row.fields["output"]
-        if isinstance(output, str | dict) or (type(output) is int and output >= 0):
+        if isinstance(output, str | dict) or (type(output) is int and 0 <= output < MAX_TOKENS):
             return [(len(messages), output)]
         raise row.wrong("output", "a text, a message, or a number of tokens")
     if messages[-1]["role"] == "assistant" and len(messages) > 1:
@@ -110,38 +105,25 @@ def _output(template: "_Template", row: Row, output: Any, options: Options) -> S
     return token_spans(np.array(template.answer(row, message), dtype=np.int64))
 
 
-class _Links:
-    """Ids, arrivals and the order of turns within a session."""
+class _Lines:
+    """Ids, sessions and arrivals of requests; whom they follow is not yet known."""
 
     def __init__(self) -> None:
-        self._last_of: dict[str, tuple[int, float | None]] = {}
-        self._count = 0
         self._has_times: bool | None = None
 
     def request(self, row: Row, number: int | None, prompt: Int64Array, output: Spans) -> Request:
-        """The next request; turns of one line, or of one session id, follow each other."""
+        """The request of a line, or number `number` of its requests."""
         line_id = row.text("id") if row.has("id") else str(row.line_number)
         session = row.text("session_id") if row.has("session_id") else None
         if session is None and number is not None:
             session = line_id
-        arrival_s = self._arrival_s(row)
-        previous, before_s = (None, None) if session is None else self._last(session)
-        gap_s = (arrival_s or 0.0) - (before_s or 0.0) if previous is not None else 0.0
-        if session is not None:
-            self._last_of[session] = (self._count, arrival_s)
-        self._count += 1
         return Request(
             line_id if number is None else f"{line_id}/{number}",
             token_spans(prompt),
             output,
-            arrival_s=arrival_s,
+            arrival_s=self._arrival_s(row),
             session_id=session,
-            previous=previous,
-            delay_s=max(0.0, gap_s),
         )
-
-    def _last(self, session: str) -> tuple[int | None, float | None]:
-        return self._last_of.get(session, (None, None))
 
     def _arrival_s(self, row: Row) -> float | None:
         arrival_s = row.number("timestamp") if row.has("timestamp") else None
@@ -149,6 +131,23 @@ class _Links:
             raise row.wrong("timestamp", "seconds on every line, or on none")
         self._has_times = arrival_s is not None
         return arrival_s
+
+
+def _linked(requests: list[Request]) -> Iterator[Request]:
+    """Requests in their order, from 0 s; those of one session follow each other."""
+    first_s = requests[0].arrival_s or 0.0 if requests else 0.0
+    last_of: dict[str, int] = {}
+    for index, request in enumerate(requests):
+        session, arrival_s = request.session_id, request.arrival_s
+        previous = None if session is None else last_of.get(session)
+        if session is not None:
+            last_of[session] = index
+        gap_s = 0.0
+        if previous is not None:
+            gap_s = (arrival_s or 0.0) - (requests[previous].arrival_s or 0.0)
+        if arrival_s is not None:
+            arrival_s -= first_s
+        yield replace(request, arrival_s=arrival_s, previous=previous, delay_s=gap_s)
 
 
 class _Template:
@@ -163,7 +162,7 @@ class _Template:
         """Tools first, then every message, then the opening of the answer."""
         ids: list[int] = []
         if row.has("tools"):
-            tools = orjson.dumps(row.fields["tools"], option=orjson.OPT_SORT_KEYS).decode()
+            tools = row.canonical(row.fields["tools"]).decode()
             ids += self._message("tools", tools)
         for message in messages:
             ids += self._message(message["role"], _text(row, message))
@@ -188,7 +187,7 @@ def _text(row: Row, message: dict[str, Any]) -> str:
     texts = [_part_text(row, part) for part in parts if part is not None]
     extra = {key: message[key] for key in ("tool_calls", "function_call") if message.get(key)}
     if extra:
-        texts.append(orjson.dumps(extra, option=orjson.OPT_SORT_KEYS).decode())
+        texts.append(row.canonical(extra).decode())
     return "".join(texts)
 
 
@@ -197,6 +196,5 @@ def _part_text(row: Row, part: Any) -> str:
         return part
     if isinstance(part, dict):
         text = part.get("text")
-        as_json = orjson.dumps(part, option=orjson.OPT_SORT_KEYS)
-        return text if isinstance(text, str) else as_json.decode()
-    raise row.error(f"content holds {part!r:.60}; allowed: a text, or a list of parts")
+        return text if isinstance(text, str) else row.canonical(part).decode()
+    raise row.error(f"content holds {shown(part)}; allowed: a text, or a list of parts")

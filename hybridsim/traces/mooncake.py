@@ -17,7 +17,7 @@ from hybridsim.request import Request, Spans
 from hybridsim.traces import mooncake_sessions
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.inference import with_sessions
-from hybridsim.traces.reading import Clock, Row, Source
+from hybridsim.traces.reading import Clock, Row, Source, shown
 from hybridsim.traces.spans import ChainCheck, GridEnds
 
 TICK_S = 3.0  # the release's conversation trace records arrivals about every 3,000 ms
@@ -62,6 +62,9 @@ def read(source: Source, options: Options) -> Iterator[Request]:
 def _plain(source: Source, options: Options, rows: Iterable[Row]) -> Iterator[Request]:
     grids: dict[int, GridEnds] = {}
     chained = ChainCheck()
+    source.notes.at_end(lambda: source.notes.assume(chained.sentence()))
+    source.notes.assume("Outputs have no ids: later prompts never find what a model generated.")
+    source.notes.assume("A partial last block has an id and counts with its own tokens.")
     clock = Clock("milliseconds", 1.0 if options.time_unit == "s" else 1e-3, options.sort)
     pace = _Pace(options.time_unit == "auto")
     for index, row in enumerate(rows):
@@ -78,9 +81,6 @@ def _plain(source: Source, options: Options, rows: Iterable[Row]) -> Iterator[Re
             session_id=row.text("session_id") if row.has("session_id") else None,
             grid_tokens=block,
         )
-    source.notes.assume(chained.sentence())
-    source.notes.assume("Outputs have no ids: later prompts never find what a model generated.")
-    source.notes.assume("A partial last block has an id and counts with its own tokens.")
 
 
 def _prompt(row: Row, block: int, grid: GridEnds) -> Spans:
@@ -108,7 +108,7 @@ class _Pace:
             return
         value = row.fields["timestamp"]
         if value != int(value):
-            raise row.error(self._message(f"timestamp is {value!r}, not a whole number"))
+            raise row.error(self._message(f"timestamp is {shown(value)}, not a whole number"))
         if not self._count:
             self._first_s = arrival_s
         self._count += 1
@@ -117,7 +117,9 @@ class _Pace:
             return
         rate_per_s = self._count / span_s
         if rate_per_s > _MOST_REQUESTS_PER_S:
-            found = f"timestamp {value!r} after {self._count} requests means {rate_per_s:.0f}/s"
+            found = (
+                f"timestamp {shown(value)} after {self._count} requests means {rate_per_s:.0f}/s"
+            )
             raise row.error(self._message(found))
 
     @staticmethod

@@ -64,7 +64,7 @@ def _lengths(source: Source) -> dict[int, int]:
     lengths: dict[int, int] = {}
     for file_name, key in KINDS.values():
         for row in source.rows(source.path / file_name):
-            content_id = row.integer(key)
+            content_id = row.integer(key, below=2**62)
             if content_id in lengths:
                 raise row.error(f"{key} {content_id} occurs twice; allowed: ids of one meaning")
             lengths[content_id] = row.integer("token_length", 1)

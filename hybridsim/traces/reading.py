@@ -11,11 +11,13 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 from hybridsim.request import Int64Array
 
 Progress = Callable[[int, int], None]
 """Called with (bytes of the file read so far, bytes of the file)."""
+
+MAX_TOKENS = 2**40  # of a prompt; sums over a trace must fit 64 bits
 
 _BOM = b"\xef\xbb\xbf"
 _CUT_OFF = "the file ends in the middle of its data; is the copy complete?"
@@ -32,6 +34,19 @@ class Notes:
     assumptions: list[str] = field(default_factory=list)
     has_content: bool = True
     names: dict[int, str] = field(default_factory=dict)
+    _endings: list[Callable[[], None]] = field(default_factory=list)
+
+    def at_end(self, note: Callable[[], None]) -> None:
+        """Call `note` when no more requests are read: at the file's end, or at `first`.
+
+        A reader cannot do it behind its own loop, which a cut trace never leaves.
+        """
+        self._endings.append(note)
+
+    def finish(self) -> None:
+        """Make the notes that had to wait for the last request."""
+        while self._endings:
+            self._endings.pop(0)()
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count `count` records left out for `reason`."""
@@ -135,6 +150,14 @@ def _why_not_json(line: bytes, error: str) -> str:
     return f"not JSON ({error}): {start!r}; allowed: one JSON object a line"
 
 
+def shown(value: object) -> str:
+    """A value of a trace for a message, in at most 60 characters."""
+    try:
+        return shorten(repr(value))
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
+
+
 @dataclass(slots=True)
 class Row:
     """One JSON object of a trace file, and the place to name when a field of it is wrong."""
@@ -156,9 +179,7 @@ class Row:
         if key not in self.fields:
             present = ", ".join(map(str, list(self.fields)[:12])) or "none"
             return self.error(f"{key} is missing; allowed: {allowed} (fields found: {present})")
-        shown = repr(self.fields[key])
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return self.error(f"{key} is {shown}; allowed: {allowed}")
+        return self.error(f"{key} is {shown(self.fields[key])}; allowed: {allowed}")
 
     def sub(self, fields: dict[str, Any]) -> "Row":
         """A nested object on the same line."""
@@ -168,12 +189,14 @@ class Row:
         """Whether the field is there and not null."""
         return self.fields.get(key) is not None
 
-    def integer(self, key: str, minimum: int = 0) -> int:
-        """A whole number of at least `minimum`; floats such as 3.0 are not whole numbers here."""
+    def integer(self, key: str, minimum: int = 0, below: int = MAX_TOKENS) -> int:
+        """A whole number from `minimum` on; floats such as 3.0 are not whole numbers here."""
         value = self.fields.get(key)
-        if type(value) is int and minimum <= value < 2**62:
+        if type(value) is int and minimum <= value < below:
             return value
-        raise self.wrong(key, f"a whole number, at least {minimum}")
+        raise self.wrong(
+            key, f"a whole number, at least {minimum} and below 2^{below.bit_length() - 1}"
+        )
 
     def number(self, key: str, minimum: float = 0.0) -> float:
         """A finite number of at least `minimum`."""
@@ -199,6 +222,13 @@ class Row:
         if isinstance(value, list):
             return value
         raise self.wrong(key, "a list")
+
+    def canonical(self, value: Any) -> bytes:
+        """`value`, a part of this line, as JSON that is equal for equal values."""
+        try:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        except TypeError:  # what the library can still read it cannot always write
+            raise self.error("is nested too deeply; allowed: at most 250 levels") from None
 
     def ids(self, key: str) -> Int64Array:
         """A list of whole numbers from 0 as int64 array `[n]`; may be empty."""
@@ -238,8 +268,8 @@ class Clock:
         value = row.number(key, minimum)
         if value < self.last and not self.may_turn_back:
             raise row.error(
-                f"{key} is {row.fields[key]!r}, before the line above ({self.last:g}); allowed: "
-                f"{self.unit} in rising order (or set trace.sort to true)"
+                f"{key} is {shown(row.fields[key])}, before the line above ({self.last:g}); "
+                f"allowed: {self.unit} in rising order (or set trace.sort to true)"
             )
         self.last = max(self.last, value)
         return value * self.factor_s

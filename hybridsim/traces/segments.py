@@ -14,7 +14,7 @@ import numpy as np
 from hybridsim.request import Request, Spans
 from hybridsim.traces.draws import Contents, Segments
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import MAX_TOKENS, Row, Source, shown
 
 FIELDS = (
     "id", "arrival_s", "session", "prompt", "output",
@@ -61,9 +61,9 @@ def _segments(row: Row, key: str, contents: Contents) -> Spans:
 def _segment(row: Row, key: str, segment: Any) -> tuple[str | None, int]:
     if isinstance(segment, list) and len(segment) == 2:
         name, length = segment
-        if isinstance(name, str | None) and type(length) is int and 1 <= length < 2**40:
+        if isinstance(name, str | None) and type(length) is int and 1 <= length < MAX_TOKENS:
             return name, length
-    raise row.error(f"{key} holds {segment!r}; allowed: [name, length], a text and at least 1")
+    raise row.error(f"{key} holds {shown(segment)}; allowed: [name, length], a text and at least 1")
 
 
 class OwnLines:
@@ -81,7 +81,7 @@ class OwnLines:
         unknown = set(row.fields) - set(self._allowed)
         if unknown:
             raise row.error(
-                f"unknown field {sorted(unknown)[0]!r}; allowed: {', '.join(self._allowed)}"
+                f"unknown field {shown(sorted(unknown)[0])}; allowed: {', '.join(self._allowed)}"
             )
         request_id = row.text("id")
         request = Request(
@@ -121,7 +121,9 @@ class OwnLines:
             return None
         name = row.text("previous")
         if name not in self._index_of:
-            raise row.error(f"previous is {name!r}; allowed: the id of a request on a line above")
+            raise row.error(
+                f"previous is {shown(name)}; allowed: the id of a request on a line above"
+            )
         return self._index_of[name]
 
 

@@ -66,8 +66,8 @@ class ChainCheck:
         self.num_violations = 0
 
     def add(self, ids: Int64Array) -> None:
-        """Take in one prompt's ids. Ids of 2^26 and above are left out (too large a table)."""
-        if not len(ids) or int(ids.max()) >= 2**26:
+        """Take in one prompt's ids. Ids of 2^24 and above are left out (too large a table)."""
+        if not len(ids) or int(ids.max()) >= 2**24:
             return
         self._grow(int(ids.max()) + 1)
         before = np.concatenate([[self._START], ids[:-1]])

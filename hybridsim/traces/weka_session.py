@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-import orjson
-
 from hybridsim.request import Int64Array
-from hybridsim.traces.reading import Row
+from hybridsim.traces.reading import Row, shown
 
+_MAX_DEPTH = 50  # of subagents in subagents; recordings have one level
 ID_BITS = 32  # local ids must be below 2^32
 
 
@@ -58,7 +57,7 @@ def parse_session(row: Row) -> Session:
         call.waits_for = place[call.waits_for] if call.waits_for is not None else None
         session.calls.append(call)
     rest = {key: value for key, value in row.fields.items() if key != "id"}
-    digest.update(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS))
+    digest.update(row.canonical(rest))
     session.digest = digest.digest()
     return session
 
@@ -71,23 +70,27 @@ class _Parser:
         self._block_tokens = block_tokens
         self._digest = digest
 
-    def thread(self, row: Row, offset_s: float, opener: int | None) -> int | None:
+    def thread(self, row: Row, offset_s: float, opener: int | None, depth: int = 0) -> int | None:
         """One thread of calls, from `offset_s` on, opened by call `opener`; returns its last call.
 
         A call waits for the call before it and for completed subagents in between: for whichever
         of them ends last.
         """
+        if depth > _MAX_DEPTH:
+            raise row.error(
+                f"subagents open subagents {depth} deep; allowed: at most {_MAX_DEPTH} levels"
+            )
         prefix = (_optional(row, "tool_tokens"), _optional(row, "system_tokens"))
         last, waits = opener, [] if opener is None else [opener]
         last_t_s = 0.0
         for item in row.items("requests"):
             if not isinstance(item, dict):
-                raise row.error(f"requests holds {item!r}; allowed: JSON objects")
+                raise row.error(f"requests holds {shown(item)}; allowed: JSON objects")
             part = row.sub(item)
             kind = item.get("type")
             t_s = part.number("t")
             if kind == "subagent":
-                end = self._subagent(part, offset_s, t_s, last)
+                end = self._subagent(part, offset_s, t_s, last, depth)
                 if end is not None and item.get("status") != "async_launched":
                     waits.append(end)
                 continue
@@ -100,10 +103,12 @@ class _Parser:
             waits = [last]
         return last if last != opener else None
 
-    def _subagent(self, part: Row, offset_s: float, t_s: float, opener: int | None) -> int | None:
+    def _subagent(
+        self, part: Row, offset_s: float, t_s: float, opener: int | None, depth: int
+    ) -> int | None:
         ended = part.has("duration_ms") and part.fields.get("status") != "async_launched"
         duration_s = part.number("duration_ms") / 1000 if ended else 0.0
-        return self.thread(part, offset_s + max(0.0, t_s - duration_s), opener)
+        return self.thread(part, offset_s + max(0.0, t_s - duration_s), opener, depth + 1)
 
     def _call(
         self, part: Row, t_s: float, prefix: tuple[int, int], waits: list[int], opener: int | None

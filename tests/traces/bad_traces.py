@@ -17,6 +17,21 @@ _BAILIAN = (
 )
 
 
+def _long_integer(num_digits: int) -> bytes:
+    return _GOOD_SEGMENTS.replace(b"3}", b"9" * num_digits + b"}")
+
+
+def _azure_length(cell: bytes) -> bytes:
+    return _AZURE + b"2023-11-16 18:15:46.6805900," + cell + b",3\n"
+
+
+def _nested_weka(num_levels: int) -> bytes:
+    """Subagents in subagents, one request in the innermost."""
+    opened = b'{"t": 0, "type": "subagent", "requests": [' * num_levels
+    call = b'{"t": 0, "type": "n", "in": 64, "out": 1, "hash_ids": [1]}'
+    return b'{"id": "s", "requests": [' + opened + call + b"]}" * (num_levels + 1) + b"\n"
+
+
 def _mooncake(**changes: bytes) -> bytes:
     fields = {
         "timestamp": b"0",
@@ -153,5 +168,39 @@ BAD_TRACES: list[tuple[str, str, bytes, list[str]]] = [
     ),
     ("no messages", "messages", b'{"messages": []}\n', [":1", "messages is []"]),
     ("a message without role", "messages", b'{"messages": [{"content": "x"}]}\n', ["role"]),
+    ("an integer of 5000 digits", "segments", _long_integer(5000), [":1", "not JSON"]),
+    ("an integer of 18 digits", "segments", _long_integer(18), [":1", "output", "2^40"]),
+    (
+        "a length of 5000 digits",
+        "azure",
+        _azure_length(b"9" * 5000),
+        [":2", "ContextTokens", "2^40"],
+    ),
+    ("a length of 20 digits", "azure", _azure_length(b"9" * 20), [":2", "ContextTokens", "2^40"]),
+    ("a cell without end", "azure", _azure_length(b"x" * 200_000), [":2", "field limit"]),
+    ("490 nested subagents", "weka", _nested_weka(490), [":1", "subagents", "50 levels"]),
+    ("5000 nested subagents", "weka", _nested_weka(5000), [":1", "depth limit"]),
+    (
+        "a deep part of another reader",
+        "weka",
+        _GOOD_WEKA.replace(b'"id"', b'"extra": ' + b"[" * 400 + b"]" * 400 + b', "id"'),
+        [":1", "nested too deeply"],
+    ),
+    (
+        "a deep message",
+        "messages",
+        b'{"messages": [{"role": "user", "content": ['
+        + b'{"a":' * 400
+        + b"1"
+        + b"}" * 400
+        + b"]}]}",
+        [":1", "nested too deeply"],
+    ),
+    (
+        "a deep prompt",
+        "segments",
+        b'{"id": "a", "prompt": ' + b"[" * 900 + b"]" * 900 + b', "output": 1}',
+        [":1", "prompt holds", "[name, length]"],
+    ),
     ("content is a number", "messages", b'{"messages": [{"role": "user", "content": 3}]}\n', ["3"]),
 ]

@@ -325,3 +325,24 @@ def test_made_up_content_keeps_every_length(tmp_path: Path, name: str) -> None:
             assert found >= before.num_prompt_tokens + before.num_output_tokens
     again = read_trace(path, "azure", options={"content": {"generator": name}}, seed=3)
     assert matches(again.requests, outputs=True) == match
+
+
+def test_turns_of_a_chat_log_follow_each_other_in_time_and_not_in_the_file(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "hello"}]
+    rows = [
+        {"id": name, "messages": said, "output": 3, "session_id": "s", "timestamp": at}
+        for name, at in (("late", 9.0), ("early", 2.0), ("middle", 5.0))
+    ]
+    trace = read_trace(write(tmp_path / "x.jsonl", rows), "messages")
+    found = [(r.request_id, r.arrival_s, r.previous, r.delay_s) for r in trace.requests]
+    assert found == [("early", 0.0, None, 0.0), ("middle", 3.0, 0, 3.0), ("late", 7.0, 1, 4.0)]
+
+
+def test_sorting_refuses_a_turn_that_comes_before_the_one_it_continues(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "arrival_s": 5, "prompt": [["x", 1]], "output": 1},
+        {"id": "b", "arrival_s": 2, "prompt": [["x", 2]], "output": 1, "previous": "a"},
+    ]
+    path = write(tmp_path / "x.jsonl", rows)
+    with pytest.raises(UserError, match=r"trace.sort: request b \(at 2 s\) continues a"):
+        read_trace(path, "segments", options={"sort": True})

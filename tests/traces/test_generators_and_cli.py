@@ -182,7 +182,7 @@ def test_stats_refuse_hit_rates_without_content(tmp_path: Path) -> None:
         (["stats", "{path}", "-o", "jitter=[1"], "YAML"),
         (["stats", "{path}", "-o", "jitter=true"], "'jitter'"),
         (["stats", "{path}", "--format", "sgments"], "did you mean 'segments'"),
-        (["stats", "{path}", "--json", "/none/x.json"], "--json"),
+        (["stats", "{path}", "--json", "/none/x.json"], "/none/x.json: cannot be written"),
         (["convert", "{path}", "{path}.out", "--to", "csv"], "--to"),
         (["generate", "chat", "{path}.out", "--user-mean", "-1"], "trace.user.mean"),
         (["generate", "chat", "{path}.out", "--arrivals", "uniform"], "trace.arrivals.process"),
