@@ -76,4 +76,4 @@ def _check_evictable(cache: "RadixCache", nodes: list["Node"]) -> None:
     _law("evictable tokens == tokens nobody locked", residents.evictable_tokens, unlocked_tokens)
     unlocked_states = sum(node.has_state and not node.state_locks for node in nodes)
     _law("evictable states == states nobody locked", residents.evictable_states, unlocked_states)
-    _law("every candidate can be found", all(map(residents.findable, nodes)), True)
+    _law("every candidate can be found", all(map(residents.is_right, nodes)), True)

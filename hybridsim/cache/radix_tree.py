@@ -22,9 +22,10 @@ class Node:
     """
 
     __slots__ = (
-        "children", "created", "edge", "had_state", "key", "kv_access", "kv_locks", "kv_note",
-        "last_user", "num_state_touches", "num_touches", "parent", "state_access",
-        "state_created", "state_locks", "state_note", "state_slot", "state_source",
+        "above", "below", "children", "created", "edge", "had_state", "is_watched", "key",
+        "kv_access", "kv_locks", "kv_note", "last_user", "num_state_touches", "num_touches",
+        "parent", "state_access", "state_created", "state_locks", "state_note", "state_slot",
+        "state_source",
     )  # fmt: skip
 
     def __init__(self, edge: Edge, parent: "Node | None", key: Hashable, now: int) -> None:
@@ -46,6 +47,9 @@ class Node:
         self.num_state_touches = 0
         self.state_note: Any = None
         self.had_state = False
+        self.above: Node | None = None  # these three are cache.gaps' own
+        self.below: dict[Node, None] | None = None
+        self.is_watched = False
 
     @property
     def start(self) -> int:
@@ -69,7 +73,9 @@ class Node:
 
     @property
     def state_gap_tokens(self) -> int:
-        """Tokens from the nearest kept state above to `end`. O(depth)."""
+        """Tokens from the nearest kept state above to `end`. O(1) if linked, else O(depth)."""
+        if self.above is not None:
+            return self.end - self.above.end
         above = self.parent
         while above is not None and above.parent is not None and above.state_slot is None:
             above = above.parent

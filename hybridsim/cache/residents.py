@@ -5,10 +5,18 @@ The evict-until-it-fits loop is here, once, for every policy and both layouts.
 
 from hybridsim.cache.base import Lease
 from hybridsim.cache.edge import PathKey
+from hybridsim.cache.gaps import Gaps
 from hybridsim.cache.pools import Lack, Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
-from hybridsim.cache.victims import Victim, is_kv_candidate, make_victims
-from hybridsim.policies.base import Evicted, EvictionPolicy
+from hybridsim.cache.scanned import ScannedVictims
+from hybridsim.cache.victims import (
+    RankedVictims,
+    Victim,
+    Victims,
+    is_kv_candidate,
+    is_state_candidate,
+)
+from hybridsim.policies.base import Evicted, EvictionPolicy, RankingPolicy, ScanningPolicy
 from hybridsim.request import Request
 
 
@@ -23,7 +31,8 @@ class Residents:
         self.num_states = 0
         self.evictable_tokens = 0  # KV on nodes that nobody has locked
         self.evictable_states = 0
-        self._victims = make_victims(eviction)
+        self._gaps = Gaps(tree.root) if eviction.weighs_gaps else None
+        self._victims = _victims(eviction, self._gaps)
         self._user: Request | None = None
 
     def begin(self, request: Request, num_hit_tokens: int) -> None:
@@ -69,6 +78,7 @@ class Residents:
         self.eviction.on_eviction(
             Evicted(victim.priority, leaf, True, end - num_tokens, end), self.now
         )
+        self._victims.changed(leaf)
         leaf.had_state = False
         self.memory.pages.give(num_tokens // self.tree.page_tokens)
         self.evictable_tokens -= num_tokens
@@ -91,6 +101,10 @@ class Residents:
     def _drop_state(self, node: Node) -> int:
         assert node.state_slot is not None
         slot, node.state_slot = node.state_slot, None
+        self._victims.changed(node)
+        if self._gaps is not None:
+            for below in self._gaps.dropped(node):
+                self._victims.changed(below)
         self.num_states -= 1
         self.evictable_states -= 0 if node.state_locks else 1
         return slot
@@ -126,6 +140,7 @@ class Residents:
             step.kv_access = self.now
             if step.has_state and self.eviction.refreshes_path:
                 step.state_access = self.now  # a use was told when the path was locked
+            self._victims.changed(step)
             step.kv_locks -= 1
             if not step.kv_locks:
                 self.evictable_tokens += step.num_tokens
@@ -148,10 +163,12 @@ class Residents:
         node.num_touches += 1
         node.last_user = self._user
         self.eviction.on_kv_use(node, self.now)
+        self._victims.changed(node)
 
     def touch_state(self, node: Node) -> None:
         node.state_access = self.now
         self.eviction.on_state_use(node, self.now)
+        self._victims.changed(node)
         if self.eviction.may_fall and not node.state_locks:
             self._victims.add_state(node)
 
@@ -160,6 +177,7 @@ class Residents:
     def split(self, node: Node, position: int) -> Node:
         head = self.tree.split(node, position, self.now)
         self.eviction.on_split(head, node)
+        self._victims.changed(node)
         return head
 
     def extend(self, key: PathKey, node: Node, end: int) -> tuple[Node, int]:
@@ -193,8 +211,16 @@ class Residents:
         node.had_state = False
         self.num_states += 1
         self.evictable_states += 1
+        if self._gaps is not None:
+            for below in self._gaps.saved(node):
+                self._shorter_gap(below)
         self.eviction.on_state_use(node, self.now)
         self._victims.add_state(node)
+
+    def _shorter_gap(self, node: Node) -> None:
+        self._victims.changed(node)
+        if is_state_candidate(node):
+            self._victims.add_state(node)  # its priority may have fallen
 
     def take_over_state(self, node: Node) -> int:
         """Hand the state's own slot to the request that was to copy it."""
@@ -206,6 +232,15 @@ class Residents:
 
     # -- for the law check
 
-    def findable(self, node: Node) -> bool:
-        """Whether every way in which the node may be evicted would be found."""
-        return self._victims.findable(node)
+    def is_right(self, node: Node) -> bool:
+        """Whether every way in which the node may be evicted would be found, and rightly ranked."""
+        gap_is_right = self._gaps is None or self._gaps.is_right(node)
+        return gap_is_right and self._victims.is_right(node)
+
+
+def _victims(eviction: EvictionPolicy, gaps: Gaps | None) -> Victims:
+    """The search that fits the policy."""
+    if isinstance(eviction, ScanningPolicy):
+        return ScannedVictims(eviction, gaps)
+    assert isinstance(eviction, RankingPolicy)
+    return RankedVictims(eviction)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hybridsim.cache.radix_tree import Node
-from hybridsim.policies.base import EvictionPolicy, Priority, RankingPolicy, ScanningPolicy
+from hybridsim.policies.base import Priority, RankingPolicy
 
 _SMALLEST_SWEEP = 256
 
@@ -31,17 +31,13 @@ class Victims(Protocol):
         """The lowest candidate of the kinds that help; None when there is none."""
         ...
 
-    def findable(self, node: Node) -> bool:
-        """Whether the node is known wherever it is a candidate; for the law check."""
+    def changed(self, node: Node) -> None:
+        """What the policy sees of the node's KV or state is another; a priority may have risen."""
         ...
 
-
-def make_victims(eviction: EvictionPolicy) -> Victims:
-    """The search that fits the policy."""
-    if isinstance(eviction, ScanningPolicy):
-        return ScannedVictims(eviction)
-    assert isinstance(eviction, RankingPolicy)
-    return RankedVictims(eviction)
+    def is_right(self, node: Node) -> bool:
+        """Whether the node is known rightly wherever it is a candidate; for the law check."""
+        ...
 
 
 def is_kv_candidate(node: Node) -> bool:
@@ -88,6 +84,11 @@ class _Queue:
             if len(self._heap) > self._sweep_at:
                 self._sweep()
 
+    def push_candidate(self, node: Node) -> None:
+        """Push it if it is one now; what is none yet is pushed when it becomes one."""
+        if self._is_candidate(node):
+            self.push(node)
+
     def _sweep(self) -> None:
         """Drop stale entries, so that memory follows the candidates and not the trace."""
         self._queued = {n: p for n, p in self._queued.items() if self._is_candidate(n)}
@@ -129,46 +130,16 @@ class RankedVictims:
     def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
         for item, is_kv in self._fallen():
             assert isinstance(item, Node)
-            (self._kv if is_kv else self._states).push(item)
+            (self._kv if is_kv else self._states).push_candidate(item)
         kv = self._kv.peek() if kv_helps else None
         state = self._states.peek() if state_helps else None
         if kv is not None and (state is None or kv[0] < state[0]):
             return Victim(*kv, is_kv=True)
         return None if state is None else Victim(*state, is_kv=False)
 
-    def findable(self, node: Node) -> bool:
-        kv_found = not is_kv_candidate(node) or node in self._kv
-        return kv_found and (not is_state_candidate(node) or node in self._states)
+    def changed(self, node: Node) -> None:
+        """A priority that rose is noticed anyway."""
 
-
-class ScannedVictims:
-    """All candidates in two ordered sets, scored together for each victim."""
-
-    def __init__(self, eviction: ScanningPolicy) -> None:
-        self._eviction = eviction
-        self._kv: dict[Node, None] = {}
-        self._states: dict[Node, None] = {}
-
-    def add_kv(self, node: Node) -> None:
-        self._kv[node] = None
-
-    def add_state(self, node: Node) -> None:
-        self._states[node] = None
-
-    def next(self, kv_helps: bool, state_helps: bool, now: int) -> Victim | None:
-        self._kv = {node: None for node in self._kv if is_kv_candidate(node)}
-        self._states = {node: None for node in self._states if is_state_candidate(node)}
-        kv = list(self._kv) if kv_helps else []
-        states = list(self._states) if state_helps else []
-        kv_scores, state_scores = self._eviction.scores(kv, states, now)
-        best: Victim | None = None
-        for nodes, scores, is_kv in ((states, state_scores, False), (kv, kv_scores, True)):
-            if nodes:
-                row = int(scores.argmin())
-                if best is None or (float(scores[row]),) < best.priority:
-                    best = Victim((float(scores[row]),), nodes[row], is_kv)
-        return best
-
-    def findable(self, node: Node) -> bool:
+    def is_right(self, node: Node) -> bool:
         kv_found = not is_kv_candidate(node) or node in self._kv
         return kv_found and (not is_state_candidate(node) or node in self._states)

@@ -153,11 +153,13 @@ class EvictionPolicy:
     queue relies on it. In a shared pool KV and states compete, so both priorities must compare.
     The hooks are called before the priority is asked for again. A request uses each KV item on
     its path once, and each state that it saves or refreshes once.
+    `weighs_gaps`: priorities depend on `state_gap_tokens` of the moment, so the cache keeps track.
     `layouts`: where the rule means something, `refusal`: why it does not elsewhere.
     `source`: where it was published; `deviation`: where this differs.
     """
 
     may_fall: ClassVar[bool] = False
+    weighs_gaps: ClassVar[bool] = False
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
     refusal: ClassVar[str] = ""
     needs_setting: ClassVar[bool] = False
@@ -208,14 +210,41 @@ class RankingPolicy(EvictionPolicy, ABC):
         return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What may go: object i is `items[i]` and has `values[:, i]`, as its policy gave them.
+
+    values: [num_values, len(items)].
+    """
+
+    items: Sequence[Resident]
+    values: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
 class ScanningPolicy(EvictionPolicy, ABC):
     """Scores that depend on time or on each other: all candidates are scored anew for every victim.
 
-    O(candidates) per victim.
+    What a score needs to know of an object is asked for as `num_values` numbers, and again only
+    after the object was used, cut or, with `weighs_gaps`, got another gap. A victim then costs
+    O(candidates) in numpy.
     """
 
+    num_values: ClassVar[int]
+
     @abstractmethod
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """Scores of the KV candidates and of the state candidates; the lowest goes first."""
+    def kv_values(self, item: Resident) -> tuple[float, ...]:
+        """Of the KV of a leaf. Changes nothing that can be seen."""
+
+    @abstractmethod
+    def state_values(self, item: Resident) -> tuple[float, ...]:
+        """Of the state at the item's end. Changes nothing that can be seen."""
+
+    @abstractmethod
+    def scores(self, kv: Candidates, states: Candidates, now: int) -> tuple[FloatArray, FloatArray]:
+        """Scores of the KV candidates and of the state candidates; the lowest goes first.
+
+        A policy that changes what an object's values are made of writes the new ones there too.
+        """

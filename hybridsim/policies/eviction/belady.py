@@ -1,12 +1,13 @@
 """Belady's rule: the farthest next use goes first."""
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
-from hybridsim.policies.base import Priority, RankingPolicy, Resident, Setting
+from hybridsim.policies.base import Evicted, Priority, RankingPolicy, Resident, Setting
 from hybridsim.request import Request
 from hybridsim.trie import Trie, build_trie
 
@@ -52,7 +53,7 @@ class Belady(RankingPolicy):
     heuristic, since a state and the KV above it are worth nothing without each other.
     """
 
-    may_fall: ClassVar[bool] = True  # a use puts the next one farther away
+    may_fall: ClassVar[bool] = True  # when the next use has come, the one after it is farther away
     needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Belady 1966"
     deviation: ClassVar[str] = (
@@ -62,13 +63,42 @@ class Belady(RankingPolicy):
     _next_use: NextUse | None = field(default=None, init=False, repr=False)
     _index_of: dict[Request, int] = field(default_factory=dict, init=False, repr=False)
     _now_index: int = field(default=-1, init=False)
+    # request -> items whose next use it is: most are touched then, but a state need not be
+    _due: dict[float, list[Resident]] = field(
+        default_factory=lambda: defaultdict(list), init=False, repr=False
+    )
+    _fallen: list[Resident] = field(default_factory=list, init=False, repr=False)
 
     def prepare(self, setting: Setting) -> None:
         self._next_use = NextUse(setting.requests)
         self._index_of = {request: index for index, request in enumerate(setting.requests)}
 
     def on_request(self, request: Request, num_hit_tokens: int) -> None:
-        self._now_index = max(self._now_index, self._index_of[request])
+        index = max(self._now_index, self._index_of[request])
+        for passed in range(self._now_index + 1, index + 1):
+            self._fallen += self._due.pop(passed, ())
+        self._now_index = index
+
+    def on_kv_use(self, item: Resident, now: int) -> None:
+        self._watch(item)
+
+    def on_split(self, head: Resident, tail: Resident) -> None:
+        self._watch(head)
+
+    def on_eviction(self, evicted: Evicted, now: int) -> None:
+        if evicted.is_kv:
+            self._watch(evicted.item)  # what is left of a leaf is passed by more requests
+
+    def _watch(self, item: Resident) -> None:
+        next_use = self._next(item)
+        if next_use < NEVER:
+            self._due[next_use].append(item)
+
+    def fallen(self) -> list[tuple[Resident, bool]]:
+        fallen, self._fallen = self._fallen, []
+        for item in fallen:
+            self._watch(item)
+        return [(item, is_kv) for item in fallen for is_kv in (True, False)]
 
     def kv_priority(self, item: Resident) -> Priority:
         return (-self._next(item), 1, -item.end)

@@ -1,17 +1,13 @@
 """Coverage: thin the states where they lie densest."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from hybridsim.policies.base import FloatArray, Resident, ScanningPolicy
-from hybridsim.policies.eviction.scoring import floats
+from hybridsim.policies.base import Priority, RankingPolicy, Resident
 
 
 @dataclass(frozen=True)
-class Coverage(ScanningPolicy):
+class Coverage(RankingPolicy):
     """Evict the state with the shortest gap to the nearest state above it: what its loss adds to a
     replay. Of equal gaps the least recently used goes, then the deepest. KV goes by LRU.
 
@@ -19,6 +15,8 @@ class Coverage(ScanningPolicy):
     drops the shallow ones first. Age decides ties only: a lone old state with a long gap stays.
     """
 
+    may_fall: ClassVar[bool] = True  # a state saved above shortens the gap
+    weighs_gaps: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("split",)
     refusal: ClassVar[str] = "coverage weighs states against states, in tokens, never against KV"
     source: ClassVar[str] = "SGLang pull request #38000 (open in 2026)"
@@ -28,11 +26,8 @@ class Coverage(ScanningPolicy):
     def refreshes_path(self) -> bool:
         return False
 
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        state_scores = np.ones(len(state_items))
-        if state_items:
-            keys = [(x.state_gap_tokens, x.state_access, -x.end) for x in state_items]
-            state_scores[keys.index(min(keys))] = 0
-        return floats([x.kv_access for x in kv_items]), state_scores
+    def kv_priority(self, item: Resident) -> Priority:
+        return (1, item.kv_access, -item.end)
+
+    def state_priority(self, item: Resident) -> Priority:
+        return (0, item.state_gap_tokens, item.state_access, -item.end)

@@ -1,11 +1,10 @@
 """Marconi's FLOP-aware eviction, on the research tree."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hybridsim.policies.base import FloatArray, Resident, ScanningPolicy, Setting
-from hybridsim.policies.eviction.scoring import floats, parted, spread
+from hybridsim.policies.base import Candidates, FloatArray, Resident, ScanningPolicy, Setting
+from hybridsim.policies.eviction.scoring import joined, parted, spread
 from hybridsim.policies.make import at_least
 
 
@@ -17,7 +16,9 @@ class FlopAware(ScanningPolicy):
     and frees their KV; a state saves the tokens from the nearest state above and frees itself.
     """
 
+    num_values: ClassVar[int] = 2
     needs_setting: ClassVar[bool] = True
+    weighs_gaps: ClassVar[bool] = True
     source: ClassVar[str] = "Marconi V3 (MLSys'25, arXiv 2411.19379)"
     deviation: ClassVar[str] = (
         "Bytes really freed instead of the whole prefix's; states at forks are candidates too; KV "
@@ -38,14 +39,16 @@ class FlopAware(ScanningPolicy):
     def prepare(self, setting: Setting) -> None:
         self._setting = setting
 
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        accesses = [x.kv_access for x in kv_items] + [x.state_access for x in state_items]
-        savings = [self._kv_saving(x) for x in kv_items]
-        savings += [self._state_saving(x) for x in state_items]
-        recency = 1 / (now - floats(accesses) + 1)
-        return parted(spread(recency) + self.alpha * spread(floats(savings)), len(kv_items))
+    def kv_values(self, item: Resident) -> tuple[float, ...]:
+        return (item.kv_access, self._kv_saving(item))
+
+    def state_values(self, item: Resident) -> tuple[float, ...]:
+        return (item.state_access, self._state_saving(item))
+
+    def scores(self, kv: Candidates, states: Candidates, now: int) -> tuple[FloatArray, FloatArray]:
+        accesses, savings = joined(kv, states)
+        recency = 1 / (now - accesses + 1)
+        return parted(spread(recency) + self.alpha * spread(savings), len(kv))
 
     def _kv_saving(self, item: Resident) -> float:
         """FLOPs a byte; kept in the note as long as the edge stays the same."""

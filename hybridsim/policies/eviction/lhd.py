@@ -1,18 +1,26 @@
 """Least hit density."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from hybridsim.policies.base import Evicted, FloatArray, Resident, ScanningPolicy, Setting
-from hybridsim.policies.eviction.scoring import floats
+from hybridsim.policies.base import (
+    Candidates,
+    Evicted,
+    FloatArray,
+    Resident,
+    ScanningPolicy,
+    Setting,
+)
 from hybridsim.policies.make import at_least
 
 NUM_AGES = 48  # geometric bins: 4 to an octave of ticks
 _EDGES = 2.0 ** (np.arange(NUM_AGES + 1) / 4) - 1  # bin a holds ages in [_EDGES[a], _EDGES[a + 1])
 _MIDDLES = (_EDGES[:-1] + _EDGES[1:]) / 2
+# The last bin holds all ages from 2 ** (47 / 4) - 1 on, so a table this long knows every age's.
+_OLDEST = 4095
+_BIN_OF_AGE = np.minimum(4 * np.log2(np.arange(_OLDEST + 1) + 1.0), NUM_AGES - 1).astype(np.int64)
 
 
 def hit_density(hits: FloatArray, evictions: FloatArray) -> FloatArray:
@@ -37,6 +45,7 @@ class LHD(ScanningPolicy):
     `events` events. Until the first count an object's density is 1 / age.
     """
 
+    num_values: ClassVar[int] = 3
     needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Beckmann, Chen, Cidon, NSDI 2018"
     deviation: ClassVar[str] = (
@@ -74,18 +83,24 @@ class LHD(ScanningPolicy):
         row, used = item.kv_note if evicted.is_kv else item.state_note
         self._count(self._evictions, row, now - used)
 
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        assert self._setting is not None, "prepare was not called"
-        kv_bytes = floats([x.num_tokens for x in kv_items]) * self._setting.kv_bytes_per_token
-        kv = self._density([x.kv_note for x in kv_items], now) / kv_bytes
-        states = self._density([x.state_note for x in state_items], now)
-        return kv, states / max(self._setting.state_bytes, 1)
+    def kv_values(self, item: Resident) -> tuple[float, ...]:
+        return (*item.kv_note, item.num_tokens * self._given().kv_bytes_per_token)
 
-    def _density(self, notes: Sequence[tuple[int, int]], now: int) -> FloatArray:
-        rows, used = np.array(notes, dtype=np.int64).reshape(-1, 2).T
-        return self._densities[rows, _bins(now - used)]
+    def state_values(self, item: Resident) -> tuple[float, ...]:
+        return (*item.state_note, max(self._given().state_bytes, 1))
+
+    def scores(self, kv: Candidates, states: Candidates, now: int) -> tuple[FloatArray, FloatArray]:
+        return self._per_byte(kv, now), self._per_byte(states, now)
+
+    def _per_byte(self, candidates: Candidates, now: int) -> FloatArray:
+        rows, used, num_bytes = candidates.values
+        bins = _BIN_OF_AGE[np.minimum(now - used, _OLDEST).astype(np.int64)]
+        densities: FloatArray = self._densities[rows.astype(np.int64), bins]
+        return densities / num_bytes
+
+    def _given(self) -> Setting:
+        assert self._setting is not None, "prepare was not called"
+        return self._setting
 
     def _used(self, note: tuple[int, int] | None, now: int, *, is_kv: bool) -> tuple[int, int]:
         """(class, tick of this use), the use counted as a hit unless it is the first."""
@@ -97,14 +112,10 @@ class LHD(ScanningPolicy):
         return (min(row + 1, first + 3), now)
 
     def _count(self, counts: FloatArray, row: int, age: int) -> None:
-        counts[row, int(_bins(np.array([age]))[0])] += 1
+        counts[row, _BIN_OF_AGE[min(age, _OLDEST)]] += 1
         self._num_events += 1
         if self._num_events % self.events == 0:
             rows = zip(self._hits, self._evictions, strict=True)
             self._densities = np.array([hit_density(hits, lost) for hits, lost in rows])
             self._hits *= self.fade
             self._evictions *= self.fade
-
-
-def _bins(ages: np.ndarray) -> np.ndarray:
-    return np.minimum(np.floor(4 * np.log2(ages + 1.0)), NUM_AGES - 1).astype(np.int64)

@@ -1,15 +1,23 @@
 """S3-FIFO."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from hybridsim.errors import UserError
-from hybridsim.policies.base import Evicted, FloatArray, Resident, ScanningPolicy, Setting
+from hybridsim.policies.base import (
+    Candidates,
+    Evicted,
+    FloatArray,
+    Resident,
+    ScanningPolicy,
+    Setting,
+)
 from hybridsim.policies.eviction.prefix_name import prefix_name
+from hybridsim.policies.eviction.scoring import joined, parted
 
 MAX_USES = 3  # a two-bit counter
 
@@ -22,22 +30,6 @@ class _Note(NamedTuple):
     uses: int
 
 
-class _Candidate(NamedTuple):
-    item: Resident
-    is_kv: bool
-    size_bytes: int
-
-    @property
-    def note(self) -> _Note:
-        return self.item.kv_note if self.is_kv else self.item.state_note
-
-    def write(self, note: _Note) -> None:
-        if self.is_kv:
-            self.item.kv_note = note
-        else:
-            self.item.state_note = note
-
-
 @dataclass
 class S3FIFO(ScanningPolicy):
     """A small FIFO for what is new, a main FIFO for what was used again, a ghost of what left.
@@ -48,6 +40,7 @@ class S3FIFO(ScanningPolicy):
     What the ghost knows enters the main queue.
     """
 
+    num_values: ClassVar[int] = 4  # a note's fields and the size in bytes
     needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Yang et al., SOSP 2023"
     deviation: ClassVar[str] = (
@@ -59,7 +52,7 @@ class S3FIFO(ScanningPolicy):
 
     _setting: Setting | None = field(default=None, init=False, repr=False)
     _entries: int = field(default=0, init=False)
-    _ghost: OrderedDict[bytes, None] = field(default_factory=OrderedDict, init=False, repr=False)
+    _ghost: OrderedDict[Hashable, None] = field(default_factory=OrderedDict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.small_share < 1:
@@ -86,42 +79,54 @@ class S3FIFO(ScanningPolicy):
         position = evicted.start + 1 if evicted.is_kv else evicted.end
         self._ghost[_name(evicted.item, position, kind)] = None
 
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """0 for the victim, 1 for all others; moves queue places on the way to it."""
-        candidates = [*self._sized(kv_items, is_kv=True), *self._sized(state_items, is_kv=False)]
-        scores = np.ones(len(candidates))
-        if candidates:
-            scores[self._victim(candidates)] = 0
-        return scores[: len(kv_items)], scores[len(kv_items) :]
+    def kv_values(self, item: Resident) -> tuple[float, ...]:
+        return (*item.kv_note, item.num_tokens * self._given().kv_bytes_per_token)
 
-    def _sized(self, items: Sequence[Resident], *, is_kv: bool) -> list[_Candidate]:
-        assert self._setting is not None, "prepare was not called"
-        per_token, state_bytes = self._setting.kv_bytes_per_token, self._setting.state_bytes
-        return [_Candidate(x, is_kv, x.num_tokens * per_token if is_kv else state_bytes)
-                for x in items]  # fmt: skip
+    def state_values(self, item: Resident) -> tuple[float, ...]:
+        return (*item.state_note, self._given().state_bytes)
 
-    def _victim(self, candidates: Sequence[_Candidate]) -> int:
-        """Every turn either finds the victim or takes a use away, so this ends."""
-        total_bytes = sum(x.size_bytes for x in candidates)
-        while True:
-            small = [row for row, x in enumerate(candidates) if not x.note.is_main]
-            main = [row for row, x in enumerate(candidates) if x.note.is_main]
-            small_bytes = sum(candidates[row].size_bytes for row in small)
-            from_small = small and (small_bytes > self.small_share * total_bytes or not main)
-            row = min(small if from_small else main, key=lambda row: _age(candidates[row]))
-            uses = candidates[row].note.uses
-            if uses <= (1 if from_small else 0):
-                self._forget(len(main))
-                return row
-            self._entries += 1
-            left = 0 if from_small else uses - 1
-            candidates[row].write(_Note(is_main=True, entry=self._entries, uses=left))
+    def scores(self, kv: Candidates, states: Candidates, now: int) -> tuple[FloatArray, FloatArray]:
+        """0 for the victim, 1 for all others; moves queue places on the way to it.
+
+        Every turn either finds the victim or takes a use away, so this ends. No two candidates
+        have one entry: only nodes split from each other do, and one of these is no leaf.
+        """
+        values = joined(kv, states)
+        is_main, entries, uses, num_bytes = values
+        scores = np.ones(values.shape[1])
+        while len(scores):
+            num_main = np.count_nonzero(is_main)
+            small_bytes = num_bytes @ (1 - is_main)
+            is_crowded = small_bytes > self.small_share * num_bytes.sum()
+            from_small = num_main < len(scores) and (is_crowded or not num_main)
+            row = int(np.where(is_main != from_small, entries, np.inf).argmin())
+            if uses[row] <= (1 if from_small else 0):
+                self._forget(int(num_main))
+                scores[row] = 0
+                break
+            left = 0 if from_small else int(uses[row]) - 1
+            values[:3, row] = self._moved(kv, states, row, left)
+        return parted(scores, len(kv))
+
+    def _moved(self, kv: Candidates, states: Candidates, row: int, uses: int) -> _Note:
+        """Move the candidate in `row` of both to the back of the main queue."""
+        self._entries += 1
+        note = _Note(is_main=True, entry=self._entries, uses=uses)
+        if row < len(kv):
+            kv.items[row].kv_note = note
+            kv.values[:3, row] = note
+        else:
+            states.items[row - len(kv)].state_note = note
+            states.values[:3, row - len(kv)] = note
+        return note
 
     def _forget(self, num_kept: int) -> None:
         while len(self._ghost) > max(num_kept, 1):
             self._ghost.popitem(last=False)
+
+    def _given(self) -> Setting:
+        assert self._setting is not None, "prepare was not called"
+        return self._setting
 
     def _used(self, note: _Note | None, item: Resident, position: int, kind: str) -> _Note:
         if note is not None:
@@ -133,11 +138,6 @@ class S3FIFO(ScanningPolicy):
         return _Note(is_known, self._entries, 0)
 
 
-def _age(candidate: _Candidate) -> tuple[int, int, bool]:
-    """Oldest entry first; of one entry (a node that was split) the deepest, a state before KV."""
-    return (candidate.note.entry, -candidate.item.end, candidate.is_kv)
-
-
-def _name(item: Resident, position: int, kind: str) -> bytes:
+def _name(item: Resident, position: int, kind: str) -> Hashable:
     assert item.last_user is not None
-    return kind.encode() + prefix_name(item.last_user, position)
+    return kind, prefix_name(item.last_user, position)

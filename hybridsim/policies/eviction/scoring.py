@@ -1,10 +1,8 @@
 """What policies that score all candidates have in common."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from hybridsim.policies.base import FloatArray
+from hybridsim.policies.base import Candidates, FloatArray
 
 
 def spread(values: FloatArray) -> FloatArray:
@@ -15,8 +13,14 @@ def spread(values: FloatArray) -> FloatArray:
     return (values - low) / (high - low) if high > low else np.ones_like(values)
 
 
-def floats(values: Sequence[float]) -> FloatArray:
-    return np.array(values, dtype=np.float64)
+def joined(kv: Candidates, states: Candidates) -> FloatArray:
+    """Values of KV and states in one array, KV first, [num_values, num_kv + num_states].
+
+    Perhaps a view.
+    """
+    if not len(kv) or not len(states):
+        return states.values if len(states) else kv.values
+    return np.hstack((kv.values, states.values))
 
 
 def parted(scores: FloatArray, num_kv: int) -> tuple[FloatArray, FloatArray]:

@@ -1,11 +1,10 @@
 """SegLen: recency and replay length."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import FloatArray, Resident, ScanningPolicy
-from hybridsim.policies.eviction.scoring import floats, parted, spread
+from hybridsim.policies.base import Candidates, FloatArray, Resident, ScanningPolicy
+from hybridsim.policies.eviction.scoring import joined, parted, spread
 from hybridsim.policies.make import at_least
 
 
@@ -16,6 +15,8 @@ class SegLen(ScanningPolicy):
     To replay: the tokens between the candidate's end and the nearest state above it.
     """
 
+    num_values: ClassVar[int] = 2
+    weighs_gaps: ClassVar[bool] = True
     source: ClassVar[str] = "SGLang pull request #22172 (closed 2026-04)"
     deviation: ClassVar[str] = (
         "The source's normalisation is unpublished: min-max over the candidates here, of the last "
@@ -31,10 +32,12 @@ class SegLen(ScanningPolicy):
     def refreshes_path(self) -> bool:
         return False
 
-    def scores(
-        self, kv_items: Sequence[Resident], state_items: Sequence[Resident], now: int
-    ) -> tuple[FloatArray, FloatArray]:
-        accesses = [x.kv_access for x in kv_items] + [x.state_access for x in state_items]
-        replays = [x.state_gap_tokens for x in (*kv_items, *state_items)]
-        scores = spread(floats(accesses)) + self.weight * spread(floats(replays))
-        return parted(scores, len(kv_items))
+    def kv_values(self, item: Resident) -> tuple[float, ...]:
+        return (item.kv_access, item.state_gap_tokens)
+
+    def state_values(self, item: Resident) -> tuple[float, ...]:
+        return (item.state_access, item.state_gap_tokens)
+
+    def scores(self, kv: Candidates, states: Candidates, now: int) -> tuple[FloatArray, FloatArray]:
+        accesses, replays = joined(kv, states)
+        return parted(spread(accesses) + self.weight * spread(replays), len(kv))

@@ -16,6 +16,7 @@ class TailOptimisedLRU(RankingPolicy):
     """
 
     may_fall: ClassVar[bool] = True  # a shorter request may be the last user
+    weighs_gaps: ClassVar[bool] = True
     source: ClassVar[str] = "Tail-optimised LRU (arXiv 2510.15152); SGLang 0.5.23 `tlru`"
     deviation: ClassVar[str] = (
         "The threshold is given in tokens; of a shared node only the last user's next turn counts."
