@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hybridsim.analysis.interval import BoundRules, Problem, Served, problem_of
 from hybridsim.analysis.passes import NEVER, PathTree, all_passes
+from hybridsim.analysis.room import Load
 from hybridsim.analysis.stack import stack_distances
 from hybridsim.analysis.steps import Curve, Steps
 from hybridsim.request import Int64Array, Request, Spans
@@ -26,6 +28,19 @@ def block_curve(requests: Sequence[Request], *, num_warmup: int = 0) -> Curve:
     first = (distances - weights + 1)[chosen]
     steps = Steps.ramps(first, 1, weights[chosen], tree.unit_tokens[node][chosen])
     return Curve(steps, int(tree.num_prompt_tokens[num_warmup:].sum()))
+
+
+def block_problem(requests: Sequence[Request], *, num_warmup: int = 0) -> Problem:
+    """The interval problem of caches of blocks: capacities are numbers of blocks.
+
+    There are no states, and a request need not keep what it has read. Where all blocks hold equally
+    many tokens the bound is what the best policy gets, since Belady's rule keeps prefixes whole.
+    """
+    rules = BoundRules(1, 0, outputs=False, caps_last_token=False, insertion="bypass")
+    served = Served.everyone(requests, num_warmup)
+    tree = block_tree(requests)
+    none = np.zeros(len(requests), dtype=np.int64)
+    return problem_of(served, rules, tree, all_passes(tree), Load.in_turn(none, none), 1)
 
 
 def block_tree(requests: Sequence[Request]) -> PathTree:

@@ -106,6 +106,13 @@ def bracket(
     )
 
 
+def ideal_share(problem: Problem) -> float:
+    """The share that unlimited memory would earn."""
+    memory = rooms(problem.load, problem.rules.state_bytes, 0.0)
+    best = Dual(problem, memory).mean_best_reward * problem.num_requests
+    return best / (problem.total_reward or 1.0)
+
+
 def _plans(dual: Dual, found: DualResult, ideal: float) -> list[Schedule]:
     """Plans by prices that differ; which of them is best is not known beforehand."""
     good, early = (found.kv, found.states), found.early

@@ -9,6 +9,7 @@ plan is legal under the rules of `interval.BoundRules`, so the best policy earns
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from math import inf
 
 import numpy as np
 
@@ -217,6 +218,8 @@ class _Free:
 
     def least(self, start: int, stop: int, request: int) -> float:
         """The least that is free over slots `[start, stop)` and the events that go with them."""
+        if start == stop:  # between runs that are held since the same request
+            return inf
         least = float(self.slots[start:stop].min())
         events = self.events[start + 1 : min(stop + 1, request)]
         return min(least, float(events.min())) if len(events) else least

@@ -38,6 +38,11 @@ class Limits:
     `capacity_bytes`: of one shared pool, or of the KV pool if `state_capacity_bytes` is given.
     `page_tokens`: a hit is a multiple of it. `kv_bytes_per_token` and `state_bytes` must not be
     more than the cache really takes.
+    `in_blocks`: `capacity_bytes` counts blocks of the trace, and there are no states.
+    `takes_room`: a running request has its KV, and its state unless `states_apart`, in this memory.
+    `plan_bytes`: what of `capacity_bytes` a plan may surely use; None: all of it.
+    `held_bytes()`: what was held after each request of the run, where that may pass the capacity.
+    `note`: what a reader must know of the bound.
     """
 
     kv_bytes_per_token: int
@@ -45,6 +50,12 @@ class Limits:
     capacity_bytes: float
     state_capacity_bytes: float | None = None
     page_tokens: int = 1
+    in_blocks: bool = False
+    takes_room: bool = True
+    states_apart: bool = False
+    plan_bytes: float | None = None
+    held_bytes: Callable[[], Sequence[int]] | None = None
+    note: str = ""
 
 
 OnProgress = Callable[[int, int], None]
@@ -65,9 +76,10 @@ class Built:
     `cache` is what timed mode drives; None where the engine has no timed mode.
     `usage` gives further summary columns after a run, such as peaks in bytes; `outcome` sentences
     about what happened that no number tells, such as the death of the modelled engine.
-    `limits`: for the bound on what any policy could hit; None where none is known to hold.
+    `limits`: for the bound on what any policy could hit; None for unlimited memory.
     `prepare(requests, seed)` comes before the first request, for policies that want to know them.
-    `keeps_outputs`, `caps_last_token`: what the infinite cache of the ceiling does too.
+    `keeps_outputs`, `keeps_last_output` (even the last generated token, which is never fed back),
+    `caps_last_token`: what the infinite cache of the ceiling does too.
     """
 
     replay: Replay
@@ -81,6 +93,7 @@ class Built:
     outcome: Callable[[], list[str]] = list
     limits: Limits | None = None
     prepare: Callable[[Sequence[Request], int], None] = lambda requests, seed: None
+    keeps_last_output: bool = False
 
 
 class NoOptions(BaseModel):

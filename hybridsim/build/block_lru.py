@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hybridsim.build.base import Built, Capacity, NoOptions, needed, serve_all
+from hybridsim.build.base import Built, Capacity, Limits, NoOptions, needed, serve_all
 from hybridsim.cache.block_cache import BlockLRU
 from hybridsim.config import UNLIMITED, CacheConfig, exact_size
 from hybridsim.errors import UserError
@@ -31,6 +31,7 @@ def build_block_lru(cache: CacheConfig, model: ModelSpec, options: NoOptions) ->
         keeps_outputs=False,
         caps_last_token=False,
         notes=(note,),
+        limits=None if num_blocks is None else Limits(1, 0, num_blocks, in_blocks=True),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hybridsim.build.base import Built, Capacity, needed, serve_all
+from hybridsim.build.base import Built, Capacity, Limits, needed, serve_all
 from hybridsim.config import UNLIMITED, CacheConfig
 from hybridsim.config.schema import StrictInt
 from hybridsim.engines.marconi.engine import MarconiServer, formulas_for
@@ -24,6 +24,12 @@ class MarconiOptions(BaseModel):
         "corrected", json_schema_extra={"allowed": "artifact, corrected"}
     )
     multiplier: StrictInt = Field(5, ge=1, json_schema_extra={"allowed": "an integer >= 1"})
+
+
+_BOUND_NOTE = (
+    "bound: running requests take no room, and where this engine kept more than its capacity, "
+    "any policy may keep as much at that moment"
+)
 
 
 def build_marconi(cache: CacheConfig, model: ModelSpec, options: MarconiOptions) -> Built:
@@ -54,7 +60,16 @@ def build_marconi(cache: CacheConfig, model: ModelSpec, options: MarconiOptions)
         Capacity(capacity_bytes),
         model,
         keeps_outputs=True,
+        keeps_last_output=True,
         caps_last_token=False,
+        limits=Limits(
+            model.kv_bytes_per_token,
+            model.state_bytes,
+            capacity_bytes,
+            takes_room=False,
+            held_bytes=lambda: server.held_bytes,
+            note=_BOUND_NOTE,
+        ),
         notes=("Marconi's artifact: no clock, logical time, prompt and output kept whole",),
         outcome=outcome,
     )

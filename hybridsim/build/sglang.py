@@ -71,15 +71,27 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
     )
 
 
-def _limits(options: SGLangOptions, model: ModelSpec) -> Limits | None:
-    if options.int8_ckpt or options.sliding_window is not None:
-        return None  # states in bytes of their own, or KV that is given up behind the window
+def _limits(options: SGLangOptions, model: ModelSpec) -> Limits:
+    """Pools are bounded each by itself, so a token and a state count as one, whatever their size.
+
+    Checkpoints in int8 have slots of their own, which requests cannot run in. A window's pool is
+    left out above: its layers only ask for more. Below, a plan keeps all tokens in both pools.
+    """
+    kv_bytes = model.kv_bytes_per_token
+    window_tokens = options.kv_tokens if options.swa_tokens is None else options.swa_tokens
+    notes = {
+        "bound: checkpoints have the int8 slots to themselves": options.int8_ckpt,
+        "bound: the pool of the sliding window is not counted": options.sliding_window is not None,
+    }
     return Limits(
-        model.kv_bytes_per_token,
+        kv_bytes,
         model.state_bytes,
-        options.kv_tokens * model.kv_bytes_per_token,
-        options.state_slots * model.state_bytes,
+        options.kv_tokens * kv_bytes,
+        options.num_checkpoint_slots * model.state_bytes,
         options.page_size,
+        states_apart=options.int8_ckpt,
+        plan_bytes=min(window_tokens, options.kv_tokens) * kv_bytes,
+        note="; ".join(note for note, applies in notes.items() if applies),
     )
 
 

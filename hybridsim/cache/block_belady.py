@@ -4,7 +4,8 @@ The same rules as block_cache.BlockLRU (attention only, prompts only, a partial 
 unit too, nothing pinned, no cap at n - 1 tokens), but what the trace comes back to last goes
 first, of one next use the deepest, and a block need not be kept at all (bypass). An ancestor is
 needed no later than its descendants, so this keeps the tree closed by itself, and no policy can
-hit more tokens than the one that always keeps the nearest blocks.
+hit more blocks than the one that always keeps the nearest ones; nor more tokens, if all blocks
+that are ever hit hold equally many.
 """
 
 import heapq

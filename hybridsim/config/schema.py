@@ -250,7 +250,7 @@ class RunConfig(_Strict):
     bound: StrictBool = _key(
         True,
         "true, false",
-        "prove how much any policy could hit in the same memory; replay only",
+        "prove how much any policy could hit in the same memory (timed: and in the same batches)",
     )
     seed: StrictInt = _key(0, "an integer >= 0", "seed of all randomness", ge=0)
 

@@ -1,35 +1,121 @@
 """The best that any policy could hit in a run's memory: proven bounds for its summary row."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hybridsim.analysis.bound import Bracket, bracket
-from hybridsim.analysis.interval import BoundRules, Problem, interval_problem
+import numpy as np
+
+from hybridsim.analysis.batches import batch_problem
+from hybridsim.analysis.blocks import block_problem
+from hybridsim.analysis.bound import Bracket, bracket, ideal_share
+from hybridsim.analysis.interval import BoundRules, Problem, Served, problem_in_turn
 from hybridsim.build import Built
+from hybridsim.build.base import Limits
+from hybridsim.records import BatchChange, MissReason, RequestRecord
 from hybridsim.request import Request
 
-# Runs of a sweep that share trace and sizes share the problem; those of equal memory the bracket.
-_PROBLEMS: dict[tuple[int, int, BoundRules], Problem] = {}
-_BRACKETS: dict[tuple[int, float, float | None], Bracket] = {}
+# Runs of a sweep that share trace, sizes and refusals share the problem; those of equal memory the
+# bracket.
+_PROBLEMS: dict[tuple[object, ...], Problem] = {}
+_BRACKETS: dict[tuple[object, ...], Bracket] = {}
 
 
-def bracket_of(built: Built, requests: Sequence[Request], num_warmup: int) -> Bracket | None:
-    """Lower and upper bound of the token hit rate; None where the cache has no known size."""
-    limits = built.limits
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """A run that is over. `changes` of the batch: None where requests were served in turn."""
+
+    built: Built
+    requests: Sequence[Request]
+    num_warmup: int
+    records: Sequence[RequestRecord]
+    changes: Sequence[BatchChange] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Token hit rates: `feasible` for some policy (0 where no plan was made), `bound` for none."""
+
+    feasible: float
+    bound: float
+
+
+def best_possible(done: Done) -> Best:
+    """What any policy could hit of the requests that the run served, in the order of their start.
+
+    A timed run is given no plan: other hits would have made other batches.
+    """
+    if done.changes is not None:
+        return Best(0.0, _bound_in_batches(done, done.changes))
+    problem, is_whole = _problem_in_turn(done)
+    limits = done.built.limits
     if limits is None:
-        return None
-    rules = BoundRules(
+        ideal = ideal_share(problem)
+        return Best(ideal, ideal)
+    found = _bracket(problem, limits, limits.capacity_bytes)
+    plan_bytes = limits.capacity_bytes if limits.plan_bytes is None else limits.plan_bytes
+    feasible = _bracket(problem, limits, plan_bytes).lower if is_whole else 0.0
+    return Best(feasible, _with_excess(problem, limits, found.upper))
+
+
+def _bound_in_batches(done: Done, changes: Sequence[BatchChange]) -> float:
+    rules = _rules(done.built)
+    problem = batch_problem(done.requests, changes, rules, num_warmup=done.num_warmup)
+    limits = done.built.limits
+    if limits is None:
+        return ideal_share(problem)
+    pools = (limits.capacity_bytes, limits.state_capacity_bytes)
+    return bracket(problem, *pools, makes_plans=False).upper
+
+
+def _problem_in_turn(done: Done) -> tuple[Problem, bool]:
+    """The problem of the requests that ran, and whether all of those were also served to the end.
+
+    A request that was preempted before it was refused has left something behind.
+    """
+    refused = {i for i, r in enumerate(done.records) if r.miss_reason == MissReason.REFUSED}
+    given_up = frozenset(i for i in refused if done.records[i].num_preemptions)
+    order = [i for i in range(len(done.records)) if i not in refused or i in given_up]
+    rules, is_in_blocks = _rules(done.built), _is_in_blocks(done.built)
+    missing = frozenset(refused)
+    key = (id(done.requests), done.num_warmup, rules, is_in_blocks, missing, given_up)
+    if key not in _PROBLEMS:
+        if is_in_blocks:
+            _PROBLEMS[key] = block_problem(done.requests, num_warmup=done.num_warmup)
+        else:
+            served = Served.chosen(done.requests, order, done.num_warmup, given_up)
+            _PROBLEMS[key] = problem_in_turn(served, rules)
+    return _PROBLEMS[key], not given_up
+
+
+def _is_in_blocks(built: Built) -> bool:
+    return built.limits is not None and built.limits.in_blocks
+
+
+def _rules(built: Built) -> BoundRules:
+    limits = built.limits or Limits(1, 0, 0.0)
+    return BoundRules(
         limits.kv_bytes_per_token,
         limits.state_bytes,
         limits.page_tokens,
         outputs=built.keeps_outputs,
+        last_output=built.keeps_last_output,
         caps_last_token=built.caps_last_token,
-        insertion="forced",
+        insertion="forced" if limits.takes_room else "bypass",
+        states_apart=limits.states_apart,
     )
-    key = (id(requests), num_warmup, rules)
-    if key not in _PROBLEMS:
-        _PROBLEMS[key] = interval_problem(requests, rules, num_warmup=num_warmup)
-    problem = _PROBLEMS[key]
-    memory = (id(problem), limits.capacity_bytes, limits.state_capacity_bytes)
-    if memory not in _BRACKETS:
-        _BRACKETS[memory] = bracket(problem, limits.capacity_bytes, limits.state_capacity_bytes)
-    return _BRACKETS[memory]
+
+
+def _bracket(problem: Problem, limits: Limits, capacity_bytes: float) -> Bracket:
+    key = (id(problem), capacity_bytes, limits.state_capacity_bytes)
+    if key not in _BRACKETS:
+        _BRACKETS[key] = bracket(problem, capacity_bytes, limits.state_capacity_bytes)
+    return _BRACKETS[key]
+
+
+def _with_excess(problem: Problem, limits: Limits, bound: float) -> float:
+    """The bound where any policy may hold as much as this run did, when that was too much."""
+    held = np.array(limits.held_bytes() if limits.held_bytes else [], dtype=np.float64)
+    if not (held > limits.capacity_bytes).any():
+        return bound
+    allowed = np.maximum(held, limits.capacity_bytes)
+    return bracket(problem, allowed, limits.state_capacity_bytes, makes_plans=False).upper

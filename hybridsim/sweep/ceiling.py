@@ -6,17 +6,26 @@ import numpy as np
 
 from hybridsim.analysis.passes import cached_trie
 from hybridsim.request import Request
+from hybridsim.trie import build_trie
 
 
 def ideal_hit_tokens(
-    requests: Sequence[Request], *, keeps_outputs: bool, caps_last_token: bool
+    requests: Sequence[Request],
+    *,
+    keeps_outputs: bool,
+    caps_last_token: bool,
+    keeps_last_output: bool = False,
 ) -> np.ndarray:
     """Tokens of each request that an earlier one brought, `[num_requests]` int64.
 
-    keeps_outputs: generated tokens of known content are cached too. caps_last_token: at least one
-    prompt token is always computed, so that a hit is at most n - 1 tokens.
+    keeps_outputs: generated tokens of known content are cached too; keeps_last_output: even the
+    last one, which is never fed back. caps_last_token: at least one prompt token is always
+    computed, so that a hit is at most n - 1 tokens.
     """
-    ideal = cached_trie(requests, outputs=keeps_outputs).match_tokens
+    if keeps_last_output:
+        ideal = build_trie(requests, outputs=True).match_tokens
+    else:
+        ideal = cached_trie(requests, outputs=keeps_outputs).match_tokens
     if not caps_last_token:
         return ideal
     limits = np.array([request.num_prompt_tokens - 1 for request in requests], dtype=np.int64)

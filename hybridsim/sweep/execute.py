@@ -2,9 +2,9 @@
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,18 @@ from hybridsim import __version__, metrics
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
 from hybridsim.cost.base import CostModel
-from hybridsim.records import RequestRecord, StepRecord
+from hybridsim.records import BatchChange, RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.arrivals import plan_arrivals
 from hybridsim.sim.engine import simulate
-from hybridsim.sweep.brackets import bracket_of
+from hybridsim.sweep.brackets import Best, Done, best_possible
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.sweep.inputs import fingerprints
 from hybridsim.sweep.store import RunResult
 from hybridsim.traces import require_content
 
 # The trie of a trace costs about as much as its parse; like the parse it is done once a process.
-_IDEALS: dict[tuple[int, bool, bool], np.ndarray] = {}
-_BOUND_METRICS = ("feasible_token_hit_rate", "bound_token_hit_rate", "regret")
+_IDEALS: dict[tuple[int, bool, bool, bool], np.ndarray] = {}
 _HIT_METRICS = ("token_hit_rate", "token_match_rate", "request_hit_rate")
 
 
@@ -42,24 +41,27 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     built.prepare(trace.requests, config.seed)
     ideal = ideals(config, built)
     cost = build_cost(config) if config.mode == "timed" else None
-    records, steps = _drive(config, built, trace, ideal, cost, _Batched(on_progress))
+    records, steps, changes = _drive(config, built, trace, ideal, cost, _Batched(on_progress))
     _check_records(records)
+    num_warmup = int(len(records) * config.trace.warmup)
+    done = Done(built, trace.requests, num_warmup, records, changes)
     meta = _meta(run, built, trace, time.perf_counter() - started_s)
     meta["inputs"], meta["num_requests"] = inputs, len(records)
     meta["outcome"] = [*built.outcome(), *_priced(cost)]
-    meta["metrics"], meta["refused"] = _metrics(config, built, trace, ideal, records, steps or ())
+    meta["metrics"], meta["refused"] = _metrics(config, done, trace, ideal, steps or ())
     return RunResult(records, steps, meta)
 
 
 def ideals(config: RunConfig, built: Built) -> np.ndarray:
     """What an infinite cache with this engine's rules would hit of each request, in tokens."""
     trace = load_trace(config)
-    key = (id(trace), built.keeps_outputs, built.caps_last_token)
+    key = (id(trace), built.keeps_outputs, built.caps_last_token, built.keeps_last_output)
     if key not in _IDEALS:
         _IDEALS[key] = ideal_hit_tokens(
             trace.requests,
             keeps_outputs=built.keeps_outputs,
             caps_last_token=built.caps_last_token,
+            keeps_last_output=built.keeps_last_output,
         )
     return _IDEALS[key]
 
@@ -85,9 +87,9 @@ def _drive(
     ideal: np.ndarray,
     cost: CostModel | None,
     on_progress: _Batched,
-) -> tuple[Sequence[RequestRecord], Sequence[StepRecord] | None]:
+) -> tuple[Sequence[RequestRecord], Sequence[StepRecord] | None, Sequence[BatchChange] | None]:
     if cost is None:
-        return built.replay(trace.requests, ideal.tolist(), on_progress), None
+        return built.replay(trace.requests, ideal.tolist(), on_progress), None, None
     assert built.cache is not None
     result = simulate(
         trace.requests,
@@ -99,7 +101,7 @@ def _drive(
         ideal_tokens=ideal.tolist(),
         progress=on_progress,
     )
-    return result.records, result.steps
+    return result.records, result.steps, result.changes
 
 
 def _priced(cost: CostModel | None) -> list[str]:
@@ -114,52 +116,41 @@ def _check_records(records: Sequence[RequestRecord]) -> None:
 
 
 def _metrics(
-    config: RunConfig,
-    built: Built,
-    trace: Trace,
-    ideal: np.ndarray,
-    records: Sequence[RequestRecord],
-    steps: Sequence[StepRecord],
+    config: RunConfig, done: Done, trace: Trace, ideal: np.ndarray, steps: Sequence[StepRecord]
 ) -> tuple[dict[str, Any], list[str]]:
     """The summary's numbers, and sentences about those that are refused."""
-    values: dict[str, Any] = dict(metrics.summarise(records, steps, warmup=config.trace.warmup))
-    values |= built.usage()
-    num_warmup = len(records) - int(values["num_requests"])
-    values["ceiling_token_hit_rate"] = ceiling_token_hit_rate(trace.requests, ideal, num_warmup)
-    if config.mode == "replay" and config.bound and trace.has_content:
-        values |= _bounds(built, trace, num_warmup, values)
+    summary = metrics.summarise(done.records, steps, warmup=config.trace.warmup)
+    values: dict[str, Any] = {**summary, **done.built.usage()}
+    ceiling = ceiling_token_hit_rate(trace.requests, ideal, done.num_warmup)
+    values["ceiling_token_hit_rate"] = ceiling
+    if config.bound and trace.has_content:
+        values |= _bounds(done, values["token_hit_rate"])
     refused = []
     if not trace.has_content:
         for name in (*_HIT_METRICS, "ceiling_token_hit_rate"):
             values[name] = None
         refused.append("hit rates: the trace says how long prompts are, not what is in them")
     missing = [name for name, value in values.items() if value is None or not isfinite(value)]
-    refused += [f"{name}: {_why_missing(name)}" for name in missing if trace.has_content]
+    refused += [f"{name}: no request to take it from" for name in missing if trace.has_content]
     return {k: None if k in missing else v for k, v in values.items()}, refused
 
 
-def _why_missing(name: str) -> str:
-    if name in _BOUND_METRICS:
-        return "no bound is known to hold for this cache"
-    return "no request to take it from"
-
-
-def _bounds(
-    built: Built, trace: Trace, num_warmup: int, values: Mapping[str, Any]
-) -> dict[str, float | None]:
+def _bounds(done: Done, hit: float) -> dict[str, float | None]:
     """What any policy could hit in this memory, at most and at least, and how far this one is.
 
-    Raises AssertionError if the run beats the bound: then one of the two is wrong.
+    What the run has done can be done. Raises AssertionError if it beats the bound: then one of the
+    two is wrong.
     """
-    found = bracket_of(built, trace.requests, num_warmup)
-    ceiling, hit = values["ceiling_token_hit_rate"], values["token_hit_rate"]
-    low = high = ceiling if built.capacity.is_unlimited else None
-    if found is not None:
-        low, high = found.lower, found.upper
-    if high is not None and isfinite(hit) and hit > high + 1e-9:
-        raise AssertionError(f"law broken: token hit rate {hit} beats the proven bound {high}")
-    regret = None if high is None else high - hit
-    return dict(zip(_BOUND_METRICS, (low, high, regret), strict=True))
+    best = best_possible(done) if isfinite(hit) else Best(nan, nan)
+    if hit > best.bound + 1e-9:
+        raise AssertionError(
+            f"law broken: token hit rate {hit} beats the proven bound {best.bound}"
+        )
+    return {
+        "feasible_token_hit_rate": max(best.feasible, hit),
+        "bound_token_hit_rate": best.bound,
+        "regret": best.bound - hit,
+    }
 
 
 def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]:
@@ -205,6 +196,8 @@ def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]
 
 def _assumptions(config: RunConfig, built: Built) -> list[str]:
     notes = []
+    if config.bound:
+        notes += _of_bound(config, built)
     if built.caps_last_token:
         notes.append("at least one prompt token is computed, so a hit is at most n - 1 tokens")
     if built.keeps_outputs:
@@ -215,6 +208,17 @@ def _assumptions(config: RunConfig, built: Built) -> list[str]:
         notes.append(
             "the ceiling takes requests in the order of the trace, "
             f"though arrivals.mode {config.arrivals.mode} may send them in another"
+        )
+    return notes
+
+
+def _of_bound(config: RunConfig, built: Built) -> list[str]:
+    """What the bound of this run is about."""
+    notes = [built.limits.note] if built.limits is not None and built.limits.note else []
+    if config.mode == "timed":
+        notes.append(
+            "bound: of all that could be kept while requests start, are preempted and end in the "
+            "order of this run; other hits would make other batches"
         )
     return notes
 

@@ -24,6 +24,7 @@ class MarconiServer:
     the requests before the first eviction, `v3` fixed `alpha`, `vllm_plus` a state for each 32
     tokens. variant: `artifact` copies two slips of the published code, `corrected` has neither;
     it concerns v2 and v3.
+    `held_bytes`: what is kept after each request served.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class MarconiServer:
         self.formulas = formulas
         self.peak_kv_bytes = 0
         self.peak_state_bytes = 0
+        self.held_bytes: list[int] = []
         self.cache: Cache
 
         def flop_aware(alpha: float) -> MarconiCache:
@@ -67,6 +69,7 @@ class MarconiServer:
         state_bytes = self.cache.num_states * self.formulas.state_bytes
         self.peak_kv_bytes = max(self.peak_kv_bytes, kv_bytes)
         self.peak_state_bytes = max(self.peak_state_bytes, state_bytes)
+        self.held_bytes.append(kv_bytes + state_bytes)
         return RequestRecord(
             request.request_id,
             request.session_id,
