@@ -26,6 +26,7 @@ from hybridsim.traces import (
     weka,
 )
 from hybridsim.traces.arrivals import check_arrivals, in_arrival_order, retimed
+from hybridsim.traces.marks import check_marks, with_marks
 from hybridsim.traces.options import TraceOptions, parse_options
 from hybridsim.traces.reading import Notes, Progress, Source
 
@@ -39,6 +40,7 @@ class Format:
     parse: Callable[[Mapping[str, object]], TraceOptions]
     needs_path: bool = True
     draws_own_arrivals: bool = False
+    tells_layout: bool = False
 
 
 FORMATS: dict[str, Format] = {
@@ -63,6 +65,7 @@ FORMATS: dict[str, Format] = {
         weka.read,
         partial(parse_options, weka.Options),
         draws_own_arrivals=True,
+        tells_layout=True,
     ),
     "bailian": Format(
         "Qwen-Bailian, 16-token block ids and parent links",
@@ -73,6 +76,7 @@ FORMATS: dict[str, Format] = {
         "RAGPulse folder: content segments with lengths",
         ragpulse.read,
         partial(parse_options, ragpulse.Options),
+        tells_layout=True,
     ),
     "azure": Format(
         "Azure LLM inference CSV (or Vidur's copy): lengths only",
@@ -131,6 +135,7 @@ def open_trace(
     chosen = FORMATS[format]
     parsed = chosen.parse(options or {})
     check_arrivals(parsed.arrivals, may_be_recorded=not chosen.draws_own_arrivals)
+    check_marks(parsed.marks, format, [name for name in FORMATS if FORMATS[name].tells_layout])
     if first is not None and first < 1:
         raise UserError("trace.first", f"{first}; allowed: a number of requests, at least 1")
     source = Source(_checked_path(path, chosen), Notes(), seed, progress)
@@ -202,8 +207,11 @@ def _pipeline(
         if options.arrivals.process != "recorded":
             source.notes.assume(f"Arrivals are {options.arrivals.process}, not the recorded ones.")
         requests = iter(retimed(requests, options.arrivals, source.rng("arrivals")))
+    requests = islice(requests, first)
+    if options.marks:
+        requests = iter(with_marks(requests, options.marks, source.notes))
     count = 0
-    for request in islice(requests, first):
+    for request in requests:
         count += 1
         yield request
     source.notes.finish()

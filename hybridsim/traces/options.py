@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.traces.marks import MarkRule
 
 
 class Strict(BaseModel):
@@ -49,6 +50,9 @@ class TraceOptions(Strict):
 
     arrivals: Arrivals = Arrivals()
     sort: bool = Field(default=False, description="sort by arrival where the file is out of order")
+    marks: tuple[MarkRule, ...] = Field(
+        default=(), description="where applications ask for checkpoints (policy `marked`)"
+    )
 
 
 class GridOptions(TraceOptions):

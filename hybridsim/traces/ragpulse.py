@@ -90,7 +90,14 @@ def _request(row: Row, index: int, lengths: dict[int, int], options: Options) ->
         Spans.unknown(row.integer("output_length")),
         arrival_s=_seconds(row),
         session_id=row.text("session_id"),
+        marks=_part_ends(part, lengths, options) if "layout" in options.marks else (),
     )
+
+
+def _part_ends(part: Row, lengths: dict[int, int], options: Options) -> tuple[int, ...]:
+    """Where the segments of each kind end."""
+    kinds = [sum(lengths[x] for x in part.ids(kind).tolist()) for kind in options.order]
+    return tuple(sorted({int(end) for end in np.cumsum(kinds)} - {0}))
 
 
 def _known(row: Row, ids: list[int], lengths: dict[int, int]) -> Spans:

@@ -52,7 +52,7 @@ def read(source: Source, options: Options) -> Iterator[Request]:
     content = _Content(options)
     times = arrival_times(options.arrivals, source.rng("weka session starts"))
     seen: set[bytes] = set()
-    merge = _Merge()
+    merge = _Merge("layout" in options.marks)
     for number, row in enumerate(source.rows()):
         session = parse_session(row)
         if session.digest in seen and not options.keep_duplicates:
@@ -89,7 +89,8 @@ def _assume(source: Source, options: Options) -> None:
 class _Merge:
     """Puts the calls of overlapping sessions in order. Sessions come in order of their starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_marked: bool) -> None:
+        self._is_marked = is_marked
         self._waiting: list[tuple[float, int, int, Session, GridEnds]] = []
         self._num_sessions = 0
         self._num_emitted = 0
@@ -120,6 +121,7 @@ class _Merge:
                 grid_tokens=session.block_tokens,
                 previous=waited.trace_index if waited is not None else None,
                 delay_s=call.delay_s,
+                marks=call.layout_ends() if self._is_marked else (),
             )
 
 

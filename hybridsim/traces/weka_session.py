@@ -30,6 +30,12 @@ class Call:
     delay_s: float = 0.0
     trace_index: int = -1
 
+    def layout_ends(self) -> tuple[int, ...]:
+        """Where the tools end, and the system prompt behind them, as far as the prompt goes."""
+        tools, system = self.prefix
+        ends = {min(end, self.num_prompt_tokens) for end in (tools, tools + system)}
+        return tuple(sorted(ends - {0}))
+
 
 @dataclass(slots=True)
 class Session:

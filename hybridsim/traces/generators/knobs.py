@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from hybridsim.traces.draws import Lengths
 
-_LEFT_OUT = ("generator", "arrivals", "sort")  # given otherwise, or of no use here
+_LEFT_OUT = ("generator", "arrivals", "sort", "marks")  # given otherwise, or of no use here
 
 
 @dataclass(frozen=True, slots=True)
