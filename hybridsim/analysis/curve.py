@@ -1,27 +1,33 @@
-"""The exact LRU hit rate at every capacity, from one pass over the trace.
+"""The LRU hit rate at every capacity, from one pass over the trace.
 
-When it is exact: a cache (one pool of bytes, or a pool of KV and a pool of states) in which
-- every request touches the KV of its whole path, the root most recent, and what does not fit is
-  evicted from the least recent end, page by page and state by state, a state before the KV that
-  it ends;
-- which positions a request asks for depends on the requests alone, so not on what is resident;
-- with `refresh="path"` a request keeps a state again at every position of its path where one was
-  ever asked for; with `refresh="named"` it touches, and keeps again, only the states that it asks
-  for itself, so that a hit alone does not make a state young;
-- nothing is pinned and a running request needs no memory beyond what it leaves behind;
-- KV pool and state pool do not look at each other (layout split).
-Then the larger cache always holds what the smaller one holds, and a position is reusable at
-capacity C if and only if its stack distance is at most C. What else a real cache does (pinning,
-a slot for the running state, states that are not kept again) moves its rate off the curve;
-docs/analysis.md says by how much. `hybridsim.analysis.lockstep` replays those rules instead.
+One pool of bytes, or a pool of KV and a pool of states (layout split). Every request touches the KV
+of its whole path, the root most recent; what does not fit goes from the least recent end, page by
+page and state by state, a state before the KV that it ends. The positions that a request asks for
+depend on the request alone. `refresh` says which states a request touches:
+
+- `path`, as the research cache's `lru` does: those that it finds on its path, and those that it
+  asks for behind its hit. Exact at every capacity of a trace on which a larger cache always holds
+  all that a smaller one holds. That can fail, since a larger cache finds and so touches more; then
+  a state counts from the least capacity on at which it is there.
+- `named`: only those that it asks for itself, so that a hit alone does not make a state young.
+  Exact at every capacity.
+- `again`, as in the textbook: all that were ever asked for on its path; those that were evicted are
+  kept again, for nothing. Exact at every capacity. Far too low where prompts grow turn by turn.
+
+Where requests ask for every state on their path (`all_blocks`, mostly `every`), and where there are
+no states, the three are one. What no mode knows: nothing is pinned, a running request needs no
+memory beyond what it leaves behind, requests that cannot fit are served, and the two pools do not
+look at each other. docs/analysis.md says how far that is from a replay;
+`hybridsim.analysis.lockstep` replays those rules instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from hybridsim.analysis.found import found_distances
 from hybridsim.analysis.passes import (
     NEVER,
     Passes,
@@ -38,7 +44,12 @@ from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import Trie
 
-Refresh = Literal["path", "named"]
+Refresh = Literal["path", "named", "again"]
+REFRESHES: tuple[Refresh, ...] = get_args(Refresh)
+_DISTANCES: Mapping[str, Callable[[Passes, Int64Array, int, np.ndarray], Int64Array]] = {
+    "path": found_distances,
+    "named": named_distances,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,8 @@ def lru_curve(
     refresh: which states a request touches, see above. trie: of
     `cached_trie(requests, outputs=rules.outputs)`, if it is there already.
     UserError for a policy that looks at what is resident.
-    O(passes + runs log requests), with refresh `named` O(passes log requests).
+    O(passes + runs log requests) for `again`, O(passes log requests) for `named`; `path` also looks
+    at all states younger than each on its path, at the speed of numpy.
     """
     placement, passes = _prepared(requests, rules, policy, trie)
     page_bytes = rules.kv_bytes_per_token * rules.page_tokens
@@ -89,12 +101,13 @@ def lru_curve(
         starts = distances - before
         steps = _stride_steps(placement, passes, starts, page_bytes, stride_bytes, wanted)
         return Curve(steps, num_prompt_tokens)
-    if refresh == "path":
+    if refresh == "again":
         distances = stack_distances(passes, before, after)
     else:
         kv, _ = _weights(placement, passes, page_bytes, 0)
-        named = placement.named_passes(passes)
-        distances = named_distances(passes, kv, rules.state_bytes, named)
+        distances = _DISTANCES[refresh](
+            passes, kv, rules.state_bytes, placement.named_passes(passes)
+        )
     chosen, tokens = _state_passes(placement, passes, distances, wanted)
     return Curve(Steps.points(distances[chosen], tokens), num_prompt_tokens)
 
@@ -123,12 +136,12 @@ def lru_surface(
         )
         slot_steps = _stride_steps(placement, passes, slots - before, 0, 1, wanted)
         return Surface(kv_steps, slot_steps, num_prompt_tokens)
-    if refresh == "path":
+    if refresh == "again":
         slots = stack_distances(passes, before, after)
         chosen, tokens = _state_passes(placement, passes, slots, wanted)
         kv_steps = Steps.points(kv_bytes[chosen], tokens)
         return Surface(kv_steps, Steps.points(slots[chosen], tokens), num_prompt_tokens)
-    slots = named_distances(passes, np.zeros_like(kv), 1, placement.named_passes(passes))
+    slots = _DISTANCES[refresh](passes, np.zeros_like(kv), 1, placement.named_passes(passes))
     chosen, tokens = _usable(placement, passes, wanted)
     both = staircase(passes.request[chosen], kv_bytes[chosen], slots[chosen], tokens)
     return Surface(*both, num_prompt_tokens)

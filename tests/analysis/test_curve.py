@@ -1,10 +1,13 @@
 """One-pass curves against plain LRU lists, the block cache, and published points."""
 
+from unittest import mock
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
+from hybridsim.analysis import found
 from hybridsim.analysis.blocks import block_curve
 from hybridsim.analysis.curve import CacheRules, lru_curve, lru_surface
 from hybridsim.cache.block_cache import BlockLRU
@@ -12,7 +15,7 @@ from hybridsim.errors import UserError
 from hybridsim.policies import make_checkpoint
 from hybridsim.request import Request, Spans
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import ListLRU, asked_positions, traces
+from tests.analysis.workloads import list_lru, replay_lists, request_of, tokens_of, traces
 
 POLICIES = [
     "none",
@@ -33,19 +36,10 @@ RULES = st.builds(
 )
 
 
-def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, refresh="path"):
-    cache = ListLRU(rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots)
-    hits = 0
-    for index, request in enumerate(requests):
-        hit = cache.hit_tokens(request, rules.caps_last_token)
-        hits += hit if index >= num_warmup else 0
-        cache.touch(
-            request,
-            asked_positions(policy, request, rules.page_tokens, rules.outputs),
-            rules.outputs,
-            refresh,
-        )
-    return hits
+def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, refresh="again"):
+    caches = [list_lru(rules, capacity, slots)]
+    hits, _ = replay_lists(requests, rules, policy, caches, refresh)
+    return sum(hits[0][num_warmup:])
 
 
 @settings(max_examples=150)
@@ -54,7 +48,7 @@ def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, ref
     RULES,
     st.sampled_from(POLICIES),
     st.integers(0, 6),
-    st.sampled_from(["path", "named"]),
+    st.sampled_from(["named", "again"]),
     st.data(),
 )
 def test_the_curve_equals_list_lru_at_20_random_capacities(
@@ -70,12 +64,84 @@ def test_the_curve_equals_list_lru_at_20_random_capacities(
     assert curve.hit_tokens(capacities).tolist() == expected
 
 
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    traces(grids=(1, 2, 4), max_requests=9),
+    RULES,
+    st.sampled_from([*POLICIES, "log", "sqrt", {"name": "balanced", "states": 2}]),
+    st.integers(0, 4),
+)
+def test_the_default_curve_equals_list_lru_at_every_capacity_where_larger_caches_hold_more(
+    requests, rules, named, num_warmup
+):
+    """Touching what is there makes a larger cache touch more, so that it may hold less."""
+    policy = make_checkpoint(named)
+    capacities = range(90)
+    caches = [list_lru(rules, capacity) for capacity in capacities]
+    hits, is_nested = replay_lists(requests, rules, policy, caches, "path")
+    assume(is_nested)
+    curve = lru_curve(requests, rules, policy, num_warmup=num_warmup)
+    expected = [sum(row[num_warmup:]) for row in hits]
+    assert curve.hit_tokens(capacities).tolist() == expected
+
+
+def test_a_larger_cache_may_hold_less():
+    """Four one-token prompts A, B, A', C over 1-byte pages and 2-byte states (prompt_end).
+
+    A' is A and a token more. 5 bytes hold two of A, B (3 bytes each) only in part: B evicts A's
+    state, so A' finds none and keeps its own: KV A, A', one state: 4 bytes, and 1 byte of B's KV.
+    6 bytes hold both, so A' touches A's state too: 2 + 4 bytes, and B is gone.
+    """
+    prompts = [[1], [2], [1, 3]]
+    requests = [request_of(i, prompt, []) for i, prompt in enumerate(prompts)]
+    rules = CacheRules(1, 2, outputs=False, caps_last_token=False)
+    caches = [list_lru(rules, 5), list_lru(rules, 6)]
+    _, is_nested = replay_lists(requests, rules, make_checkpoint("prompt_end"), caches, "path")
+    b_kv = ("kv", tuple(tokens_of(requests[1].prompt)))
+    assert [b_kv in cache.resident for cache in caches] == [True, False]
+    assert not is_nested
+
+
+@given(traces(max_requests=14), st.sampled_from([1, 5]), st.sampled_from(["prompt_end", "log"]))
+def test_the_stack_may_be_swept_at_any_time_and_asked_one_by_one_or_together(
+    requests, state_bytes, named
+):
+    rules, policy = CacheRules(1, state_bytes), make_checkpoint(named)
+    usual = lru_curve(requests, rules, policy).hit_tokens(range(200))
+    with mock.patch.multiple(found, _LEAST_ROOM=4, _FEW=0):
+        assert lru_curve(requests, rules, policy).hit_tokens(range(200)).tolist() == usual.tolist()
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    traces(grids=(1, 2), max_requests=9),
+    RULES.filter(lambda r: r.state_bytes),
+    st.sampled_from(POLICIES),
+    st.data(),
+)
+def test_the_default_surface_equals_two_lists_where_larger_pools_hold_more(
+    requests, rules, named, data
+):
+    policy = make_checkpoint(named)
+    kv = sorted(data.draw(st.sets(st.integers(0, 90), min_size=3, max_size=3)))
+    slots = range(16)
+    total = sum(request.num_prompt_tokens for request in requests)
+    expected = []
+    for size in kv:
+        caches = [list_lru(rules, size, count) for count in slots]
+        hits, is_nested = replay_lists(requests, rules, policy, caches, "path")
+        assume(is_nested)
+        expected.append([sum(row) / total for row in hits])
+    surface = lru_surface(requests, rules, policy)
+    np.testing.assert_allclose(surface.token_hit_rate(kv, list(slots)), expected, rtol=1e-12)
+
+
 @settings(max_examples=80)
 @given(
     traces(grids=(1, 2)),
     RULES.filter(lambda r: r.state_bytes),
     st.sampled_from(POLICIES),
-    st.sampled_from(["path", "named"]),
+    st.sampled_from(["named", "again"]),
     st.data(),
 )
 def test_the_surface_equals_list_lru_with_two_pools(requests, rules, named, refresh, data):

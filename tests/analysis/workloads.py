@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import replace
+from itertools import pairwise
 from math import lcm
 
 import hypothesis.strategies as st
@@ -83,13 +84,18 @@ class ListLRU:
                 hit = end
         return hit
 
-    def touch(self, request, positions, outputs, refresh="path"):
-        """Everything on the path, deepest first; a state is older than the KV that it ends."""
+    def touch(self, request, positions, outputs, refresh="path", hit=0):
+        """Everything on the path, deepest first; a state is older than the KV that it ends.
+
+        refresh: `path` touches the states that are there, and those asked for behind the hit;
+        `named` those asked for; `again` all that were ever asked for.
+        """
         tokens = tuple(cached_tokens(request, outputs))
-        if refresh == "named":
-            self.named = set()
-        if self.sizes["state"]:
-            self.named |= {tokens[:position] for position in positions}
+        asked = {tokens[:position] for position in positions} if self.sizes["state"] else set()
+        if refresh == "path":
+            there = {key for kind, key in self.resident if kind == "state"}
+            asked = there | {key for key in asked if len(key) > hit}
+        self.named = self.named | asked if refresh == "again" else asked
         for end in reversed(range(self.page_tokens, len(tokens) + 1, self.page_tokens)):
             if tokens[:end] in self.named:
                 self._put(("state", tokens[:end]))
@@ -102,13 +108,35 @@ class ListLRU:
 
     def _evict(self):
         if self.slots is None:
-            while sum(self.sizes[kind] for kind, _ in self.resident) > self.capacity:
-                self.resident.popitem(last=False)
+            used = sum(self.sizes[kind] for kind, _ in self.resident)
+            while used > self.capacity:
+                (kind, _), _ = self.resident.popitem(last=False)
+                used -= self.sizes[kind]
             return
         for kind, limit in (("kv", self.capacity // self.sizes["kv"]), ("state", self.slots)):
             mine = [key for key in self.resident if key[0] == kind]
             for key in mine[: max(0, len(mine) - limit)]:
                 del self.resident[key]
+
+
+def replay_lists(requests, rules, policy, caches, refresh):
+    """Hit tokens `[num_caches][num_requests]` of caches side by side, and whether each always
+    holds all that the one before it holds."""
+    hits, nested = [[] for _ in caches], True
+    for request in requests:
+        positions = asked_positions(policy, request, rules.page_tokens, rules.outputs)
+        for row, cache in zip(hits, caches, strict=True):
+            row.append(cache.hit_tokens(request, rules.caps_last_token))
+            # Pools that do not look at each other cannot know of a hit, which takes both.
+            hit = row[-1] if cache.slots is None else 0
+            cache.touch(request, positions, rules.outputs, refresh, hit)
+        held = [cache.resident.keys() for cache in caches]
+        nested = nested and all(less <= more for less, more in pairwise(held))
+    return hits, nested
+
+
+def list_lru(rules, capacity, slots=None):
+    return ListLRU(rules.page_tokens, rules.kv_bytes_per_token, rules.state_bytes, capacity, slots)
 
 
 def asked_positions(policy, request, page_tokens, outputs):

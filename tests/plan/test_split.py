@@ -49,7 +49,7 @@ def all_splits(requests, rules, policy, memory):
 @given(traces(max_requests=8), RULES, st.sampled_from(POLICIES), st.integers(1, 90))
 def test_the_hits_of_every_split_equal_lru_lists(requests, rules, named, memory):
     policy = make_checkpoint(named)
-    surface = lru_surface(requests, rules, policy)
+    surface = lru_surface(requests, rules, policy, refresh="again")
     found = hits_by_slots(surface, memory, rules.state_bytes).tolist()
     assert found == all_splits(requests, rules, policy, memory)
 
@@ -67,7 +67,7 @@ def test_the_best_split_is_the_best_of_all_that_hold_the_longest(
         if slots >= least.state_slots and memory - slots * rules.state_bytes >= least.kv_bytes
     ]
     assume(allowed)
-    surface = lru_surface(requests, rules, policy)
+    surface = lru_surface(requests, rules, policy, refresh="again")
     split = best_split(surface, memory, rules_of(rules, least))
     total = sum(request.num_prompt_tokens for request in requests)
     assert split is not None
@@ -85,7 +85,7 @@ def test_the_best_split_is_the_best_of_all_that_hold_the_longest(
 @given(traces(max_requests=7), RULES, st.sampled_from(POLICIES), st.floats(0.01, 0.9))
 def test_a_target_s_memory_reaches_it_and_a_byte_less_does_not(requests, rules, named, target):
     policy = make_checkpoint(named)
-    surface = lru_surface(requests, rules, policy)
+    surface = lru_surface(requests, rules, policy, refresh="again")
     total = sum(request.num_prompt_tokens for request in requests)
     split = memory_for(surface, target, rules_of(rules))
     if split is None:
@@ -98,7 +98,7 @@ def test_a_target_s_memory_reaches_it_and_a_byte_less_does_not(requests, rules, 
 
 @given(traces(max_requests=6), RULES)
 def test_all_of_unlimited_memory_is_the_ceiling_and_more_is_not_reachable(requests, rules):
-    surface = lru_surface(requests, rules, make_checkpoint("prompt_end"))
+    surface = lru_surface(requests, rules, make_checkpoint("prompt_end"), refresh="again")
     most = ceiling(surface)
     assert memory_for(surface, most, rules_of(rules)) is not None
     assert memory_for(surface, most + 1e-9, rules_of(rules)) is None
@@ -115,7 +115,7 @@ def test_a_gib_is_worth_what_the_surface_gains():
     ]
     rules = CacheRules(GIB, GIB, caps_last_token=True)
     policy = make_checkpoint({"name": "every", "tokens": 3})
-    surface = lru_surface(requests, rules, policy)
+    surface = lru_surface(requests, rules, policy, refresh="again")
     split_rules = longest_request(requests, 1, GIB, GIB)
     split = memory_for(surface, 9 / 24, split_rules)
     assert split is not None
