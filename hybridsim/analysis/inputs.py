@@ -6,15 +6,21 @@ Both end in the same runs, so that keys, checks and errors are those of experime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from hybridsim.analysis.curve import CacheRules
-from hybridsim.config import UNLIMITED, RunConfig, Source, expand, load_experiment, validate
+from hybridsim.analysis.lines import Line, grid_lines, lru_policies, policy_of_text
+from hybridsim.config import (
+    UNLIMITED,
+    Experiment,
+    RunConfig,
+    Source,
+    expand,
+    load_experiment,
+    override,
+    validate,
+)
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec, get_model
-from hybridsim.policies import make_checkpoint
 from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.request import Trace
 from hybridsim.traces import read_trace, require_content
@@ -29,6 +35,8 @@ class Subject:
 
     `policies`: label -> checkpoint policy. `memories_bytes`: the sizes that the experiment sweeps.
     `model` is one tensor-parallel rank. `notes`: what of the experiment is left out, and why.
+    `config`: of one of its runs; all of them agree in trace, model, layout and page size.
+    `lines`: policies of all kinds, for replays; `policies` of LRU alone.
     """
 
     name: str
@@ -40,6 +48,8 @@ class Subject:
     memories_bytes: tuple[int, ...]
     state_fractions: tuple[float, ...]
     num_warmup: int
+    config: RunConfig
+    lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -50,6 +60,8 @@ class Wish:
     format: str | None = None
     model: str | None = None
     checkpoint: tuple[str, ...] = ()
+    eviction: tuple[str, ...] = ()
+    thinning: tuple[str, ...] = ()
     layout: str | None = None
     page_size: int | None = None
     warmup: float | None = None
@@ -60,15 +72,14 @@ class Wish:
 
 def load_subject(path: Path, wish: Wish) -> Subject:
     """Read and check everything; UserError names file, line or option."""
-    is_experiment = path.suffix in (".yaml", ".yml")
-    experiment = load_experiment(path, wish.overrides) if is_experiment else _expanded(path, wish)
+    experiment = _loaded(path, wish)
     runs = [_wished(run.config, wish) for run in experiment.runs]
     config = _the_one(runs, path)
     model = get_model(config.model).for_rank(config.tp)
     trace = _trace(config)
-    policies, notes = _policies(runs)
+    policies, notes = lru_policies(runs)
     if wish.checkpoint:
-        policies = dict(_named_on_command_line(text) for text in wish.checkpoint)
+        policies = dict(map(policy_of_text, wish.checkpoint))
     fractions = {run.cache.state_fraction for run in runs} - {None}
     memories = {run.cache.memory for run in runs} - {None, UNLIMITED}
     return Subject(
@@ -81,16 +92,23 @@ def load_subject(path: Path, wish: Wish) -> Subject:
         memories_bytes=tuple(sorted(int(size) for size in memories if size is not None)),
         state_fractions=tuple(sorted(float(f) for f in fractions if f is not None)),
         num_warmup=int(len(trace.requests) * config.trace.warmup),
+        config=config,
+        lines=grid_lines(runs, wish.checkpoint, wish.eviction, wish.thinning),
         notes=notes,
     )
 
 
-def _expanded(path: Path, wish: Wish) -> Any:
-    """A trace file as an experiment of one run."""
+def is_experiment(path: Path) -> bool:
+    """Whether the file is an experiment, not a trace."""
+    return path.suffix in (".yaml", ".yml")
+
+
+def _loaded(path: Path, wish: Wish) -> Experiment:
+    """The experiment; a trace file is one of one run, in one shared pool of any size."""
+    if is_experiment(path):
+        return load_experiment(path, wish.overrides)
     if not path.exists():
         raise UserError(str(path), "does not exist; allowed: an experiment (.yaml) or a trace")
-    if wish.model is None:
-        raise UserError("--model", "is missing; a trace needs a model's name, such as qwen3.5-0.8b")
     data = {
         "name": path.name.split(".")[0],
         "trace": {
@@ -99,9 +117,12 @@ def _expanded(path: Path, wish: Wish) -> Any:
             **(wish.options or {}),
         },
         "model": wish.model,
-        "cache": {"memory": UNLIMITED},
+        "cache": {"memory": UNLIMITED, "layout": "shared"},
     }
-    return expand(Source("command line", data))
+    source = override(Source("command line", data), wish.overrides)
+    if source.data["model"] is None:
+        raise UserError("--model", "is missing; a trace needs a model's name, such as qwen3.5-0.8b")
+    return expand(source)
 
 
 def _wished(config: RunConfig, wish: Wish) -> RunConfig:
@@ -110,9 +131,9 @@ def _wished(config: RunConfig, wish: Wish) -> RunConfig:
     for key, value in (("layout", wish.layout), ("page_size", wish.page_size)):
         if value is not None:
             data["cache"][key] = value
-    for key, number in (("warmup", wish.warmup), ("first", wish.first)):
-        if number is not None:
-            data["trace"][key] = number
+    given = {"warmup": wish.warmup, "first": wish.first, "format": wish.format}
+    data["trace"] |= {key: value for key, value in given.items() if value is not None}
+    data["trace"] |= wish.options or {}
     if wish.model is not None:
         data["model"] = wish.model
     if data["cache"]["layout"] == "shared":
@@ -165,42 +186,3 @@ def _rules(config: RunConfig, model: ModelSpec) -> CacheRules:
         outputs=options.get("cache_outputs", True),
         caps_last_token=options.get("compute_last_token", True),
     )
-
-
-def _named_on_command_line(text: str) -> tuple[str, CheckpointPolicy]:
-    """`prompt_end`, `prompt_end+turn_end`, or `{name: every, tokens: 1024}`."""
-    try:
-        return text, make_checkpoint(yaml.safe_load(text), "--checkpoint")
-    except yaml.YAMLError:
-        raise UserError("--checkpoint", f"{text!r}; allowed: a name or a YAML mapping") from None
-
-
-def _policies(runs: Iterable[RunConfig]) -> tuple[dict[str, CheckpointPolicy], tuple[str, ...]]:
-    """The checkpoint policies of the runs; evictions other than LRU are left out and noted."""
-    policies: dict[str, CheckpointPolicy] = {}
-    notes: dict[str, None] = {}
-    for run in runs:
-        if run.cache.eviction.name != "lru":
-            notes[f"left out: eviction {run.cache.eviction} (curves are of LRU)"] = None
-        named = run.cache.checkpoint
-        value = {"name": named.name, **named.options} if named.options else named.name
-        policies[str(named)] = make_checkpoint(value)
-    return policies, tuple(notes)
-
-
-def reader_options(pairs: Iterable[str]) -> dict[str, object]:
-    """`key=value` texts of the command line; the value is YAML, dots lead into mappings."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise UserError("--option", f"{pair!r}; allowed: key=value, such as jitter=true")
-        *parents, last = key.split(".")
-        target = options
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        try:
-            target[last] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UserError("--option", f"{pair!r}; allowed: a YAML value after =") from None
-    return options

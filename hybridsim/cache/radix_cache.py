@@ -69,7 +69,7 @@ class RadixCache:
     # -- questions
 
     def lookup(self, request: Request) -> Match:
-        key = self._key(request.prompt)
+        key = self._prompt_key(request)
         walk = self.tree.walk(key)
         limit = request.num_prompt_tokens - (1 if self.compute_last_token else 0)
         match = self._floor(min(walk.num_tokens, max(limit, 0)))
@@ -132,7 +132,7 @@ class RadixCache:
         lease = Lease(request, match.num_match_tokens, match.num_hit_tokens)
         key = found.key
         if self.cache_outputs and len(request.output.ids):
-            key = PathKey(request.prompt.joined(request.output), self.page_tokens)
+            key = self._whole_key(request)
         matched = [step for step in node.path() if step.end > match.num_hit_tokens]
         lease.handle = Holding(key, node, None, new_pages, found.hit_node, matched)
         self._admit(lease, admission)
@@ -292,11 +292,15 @@ class RadixCache:
 
     # -- sizes
 
-    def _key(self, spans: Spans) -> PathKey:
-        """The request's key, remembered, because a waiting request is looked up again and again."""
+    def _prompt_key(self, request: Request) -> PathKey:
+        """The prompt's key, remembered, because a waiting request is looked up again and again."""
+        spans = request.prompt
         if self._last_key is None or self._last_key[0] is not spans:
             self._last_key = (spans, PathKey(spans, self.page_tokens))
         return self._last_key[1]
+
+    def _whole_key(self, request: Request) -> PathKey:
+        return PathKey(request.prompt.joined(request.output), self.page_tokens)
 
     def _floor(self, num_tokens: int) -> int:
         return num_tokens - num_tokens % self.page_tokens

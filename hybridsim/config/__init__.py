@@ -1,6 +1,6 @@
 """The experiment file: its keys, its sweep, its errors. Nothing above `build.py` sees a config."""
 
-from hybridsim.config.experiment import Experiment, Run, expand, load_experiment, value_at
+from hybridsim.config.experiment import Experiment, Run, expand, load_experiment, override, value_at
 from hybridsim.config.explain import validate
 from hybridsim.config.schema import (
     UNLIMITED,
@@ -11,7 +11,7 @@ from hybridsim.config.schema import (
     TraceConfig,
     exact_size,
 )
-from hybridsim.config.source import Source, did_you_mean, parse_source, read_source
+from hybridsim.config.source import Source, did_you_mean, parse_source, parse_value, read_source
 
 __all__ = [
     "UNLIMITED",
@@ -27,7 +27,9 @@ __all__ = [
     "exact_size",
     "expand",
     "load_experiment",
+    "override",
     "parse_source",
+    "parse_value",
     "read_source",
     "validate",
     "value_at",

@@ -74,7 +74,7 @@ class Experiment:
 
 def load_experiment(path: Path, overrides: Iterable[str] = ()) -> Experiment:
     """Read, override, expand and validate; raises UserError before anything has run."""
-    return expand(_override(read_source(path), overrides))
+    return expand(override(read_source(path), overrides))
 
 
 def expand(source: Source) -> Experiment:
@@ -110,8 +110,11 @@ def value_at(config: BaseModel, dotted: str) -> Any:
     return exact_size(value) if dotted == "cache.memory" and value is not None else value
 
 
-def _override(source: Source, overrides: Iterable[str]) -> Source:
-    """Apply `path=value`; a path that is swept keeps its column and this one value."""
+def override(source: Source, overrides: Iterable[str]) -> Source:
+    """Apply `path=value`; a path that is swept keeps its column and this one value.
+
+    UserError names a text that is none.
+    """
     data, paths = copy.deepcopy(source.data), set()
     for text in overrides:
         path, equals, value_text = text.partition("=")

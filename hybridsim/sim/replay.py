@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from hybridsim.cache.base import Lease, PrefixCache
+from hybridsim.cache.base import Lease, Match, PrefixCache
 from hybridsim.records import RequestRecord
 from hybridsim.request import Request
 from hybridsim.sim.admission import account, admitted, refused
@@ -37,14 +37,19 @@ def serve(request: Request, cache: PrefixCache, ideal_tokens: int | None = None)
         return refused(request)
     match = cache.lookup(request)
     record = admitted(request, match, ideal_tokens)
+    account(record, run_one(request, cache, match))
+    return record
+
+
+def run_one(request: Request, cache: PrefixCache, match: Match) -> Lease:
+    """Compute a request that fits, from its lookup to its end; what was done is in the lease."""
     lease = cache.acquire(request, match)
     if lease is None:
         raise AssertionError(f"{request.request_id} fits, but an idle cache has no room for it")
     _prefill(lease, cache)
     _decode(lease, cache)
     cache.release(lease, finished=True)
-    account(record, lease)
-    return record
+    return lease
 
 
 def _prefill(lease: Lease, cache: PrefixCache) -> None:

@@ -1,0 +1,119 @@
+"""Replays over one trie against the research cache itself, request by request, every policy."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from hybridsim.analysis.curve import CacheRules
+from hybridsim.analysis.lockstep import Capacity
+from hybridsim.cache.pools import Memory, SharedMemory
+from hybridsim.cache.radix_cache import RadixCache
+from hybridsim.errors import UserError
+from hybridsim.models import get_model
+from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_eviction, make_thinning
+from hybridsim.policies.base import Setting
+from hybridsim.sim.grid import MakePolicies, policy_grid
+from hybridsim.sim.replay import replay
+from hybridsim.sim.setting import setting_for
+from hybridsim.traces import read_trace
+from tests.analysis.workloads import traces
+
+NEEDS = {
+    "every": {"tokens": 3},
+    "balanced": {"states": 2},
+    "dp_optimal": {"states": 2, "bin_tokens": 1, "replan": 2},
+    "log": {"minimum": 2},
+    "retention": {"tokens": 4},
+    "tlru": {"threshold_tokens": 4, "next_prompt_tokens": 2},
+    "lhd": {"events": 5},
+}
+EVICTIONS = [{"name": name, **NEEDS.get(name, {})} for name in EVICTION]
+EVICTIONS.append({"name": "lru", "refresh": "consumed"})
+CHECKPOINTS = [{"name": name, **NEEDS.get(name, {})} for name in CHECKPOINT]
+THINNINGS = [
+    None, None, {"name": "path_cap", "max_states": 2}, {"name": "coverage", "max_states": 2},
+]  # fmt: skip
+
+
+def makers(requests, rules, checkpoint, eviction, thinning, shared):
+    def setting():
+        flops = lambda n, p: 5 * n + n * (n + 2 * p)  # noqa: E731
+        rng = np.random.default_rng(1)
+        return Setting(requests, rules.kv_bytes_per_token, rules.state_bytes, flops, rng, shared)
+
+    return MakePolicies(
+        lambda: make_checkpoint(checkpoint),
+        lambda: make_eviction(eviction),
+        lambda: make_thinning(thinning),
+        setting,
+    )
+
+
+def by_the_cache(requests, rules, make, capacity):
+    page_bytes = rules.page_tokens * rules.kv_bytes_per_token
+    if capacity.state_slots is None:
+        memory = SharedMemory(page_bytes, rules.state_bytes, capacity.memory_bytes)
+    else:
+        num_pages = capacity.memory_bytes // page_bytes
+        memory = Memory(page_bytes, rules.state_bytes, num_pages, capacity.state_slots)
+    cache = RadixCache(
+        memory, rules.page_tokens, make.checkpoint(), make.eviction(),
+        compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs,
+        thinning=make.thinning(),
+    )  # fmt: skip
+    cache.prepare(make.setting())
+    return [(r.num_match_tokens, r.num_hit_tokens) for r in replay(requests, cache)]
+
+
+@pytest.mark.parametrize(
+    "eviction", EVICTIONS, ids=lambda value: "-".join(map(str, value.values()))
+)
+@settings(max_examples=25)
+@given(
+    requests=traces(grids=(1, 2)),
+    rules=st.builds(
+        CacheRules,
+        kv_bytes_per_token=st.integers(1, 3),
+        state_bytes=st.sampled_from([0, 1, 5, 9]),
+        page_tokens=st.sampled_from([1, 2, 3]),
+        outputs=st.booleans(),
+        caps_last_token=st.booleans(),
+    ),
+    checkpoint=st.sampled_from(CHECKPOINTS),
+    thinning=st.sampled_from(THINNINGS),
+    sizes=st.lists(st.integers(4, 90), min_size=2, max_size=3),
+    slots=st.sampled_from([None, 1, 2, 4]),
+)
+def test_the_grid_equals_the_cache_hit_by_hit(
+    eviction, requests, rules, checkpoint, thinning, sizes, slots
+):
+    capacities = [Capacity(size, slots) for size in sizes]
+    make = makers(requests, rules, checkpoint, eviction, thinning, slots is None)
+    layout = "shared" if slots is None else "split"
+    if layout not in EVICTION[eviction["name"]].layouts:
+        with pytest.raises(UserError, match=EVICTION[eviction["name"]].refusal):
+            policy_grid(requests, rules, make, capacities)
+        return
+    grid = policy_grid(requests, rules, make, capacities)
+    for row, capacity in enumerate(capacities):
+        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
+        assert list(found) == by_the_cache(requests, rules, make, capacity)
+
+
+@pytest.mark.parametrize("eviction", ["lfu", "gdsf", {"name": "lru", "refresh": "consumed"}])
+def test_the_grid_equals_the_cache_on_the_conversation_trace(shared_dir, eviction):
+    path = shared_dir / "traces" / "mooncake_conversation.jsonl"
+    requests = read_trace(path, "mooncake", first=1500).requests
+    model = get_model("qwen3.5-0.8b")
+    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, 16)
+    make = MakePolicies(
+        lambda: make_checkpoint("prompt_end+branch"),
+        lambda: make_eviction(eviction),
+        setting=lambda: setting_for(requests, model, 0, shared=True),
+    )
+    capacities = [Capacity(2 * 2**30), Capacity(8 * 2**30)]
+    grid = policy_grid(requests, rules, make, capacities)
+    for row, capacity in enumerate(capacities):
+        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
+        assert list(found) == by_the_cache(requests, rules, make, capacity)
