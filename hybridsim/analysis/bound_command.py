@@ -15,6 +15,7 @@ from hybridsim.analysis.interval import BoundRules, Insertion, Problem, interval
 from hybridsim.analysis.reward import Reward
 from hybridsim.cost import get_cost_model
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.files import make_folder
 from hybridsim.units import format_bytes
 
 REWARDS = ("tokens", "flops", "seconds")
@@ -46,6 +47,7 @@ def run(subject: Subject, options: BoundOptions, out_dir: Path, console: Console
     problem = _problem(subject, options)
     made_s = time.perf_counter() - start_s
     rows = list(_rows(problem, _pools(subject, options, memories), options))
+    make_folder(out_dir, "--out")
     with (out_dir / "bound.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
     console.print(f"wrote {out_dir / 'bound.csv'}", markup=False, highlight=False)

@@ -1,12 +1,12 @@
 """`hybridsim bound`: how much any policy can hit, from above (proven) and below (a plan)."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hybridsim.cli.curve import (
+from hybridsim.cli.options import (
     First,
+    Force,
     FormatName,
     ModelName,
     OutDir,
@@ -15,9 +15,11 @@ from hybridsim.cli.curve import (
     ReaderOptions,
     SourcePath,
     Warmup,
+    make_wish,
+    result_folder,
+    sizes,
 )
 from hybridsim.errors import unknown_name
-from hybridsim.units import parse_bytes
 
 _HELP = """Bracket the best possible hit rate: a proven ceiling and a plan that comes near it.
 
@@ -61,31 +63,18 @@ def _bound(
     option: ReaderOptions = None,
     overrides: Overrides = None,
     out: OutDir = None,
+    force: Force = False,
 ) -> None:
     # Imported late: --help must not wait for numpy.
     from rich.console import Console
 
     from hybridsim.analysis import bound_command
-    from hybridsim.analysis.inputs import Wish, load_subject, reader_options
+    from hybridsim.analysis.inputs import load_subject
 
     if insertion not in _INSERTIONS:
         raise unknown_name("--insertion", insertion, list(_INSERTIONS))
-    sizes = tuple(parse_bytes(size, "--memory") for size in memory.split(",")) if memory else ()
-    wish = Wish(
-        format=format_name,
-        model=model,
-        layout=layout or ("shared" if source.suffix not in (".yaml", ".yml") else None),
-        page_size=page_size,
-        warmup=warmup,
-        first=first,
-        options=reader_options(option or []),
-        overrides=tuple(overrides or ()),
-    )
-    subject = load_subject(source, wish)
-    out_dir = out or Path("results") / f"{subject.name}-bound"
-    out_dir.mkdir(parents=True, exist_ok=True)
     options = bound_command.BoundOptions(
-        memories_bytes=sizes,
+        memories_bytes=tuple(sizes(memory, "--memory")) if memory else (),
         state_fractions=tuple(state_fraction or ()),
         insertion="forced" if insertion == "forced" else "bypass",
         reward=reward,
@@ -93,4 +82,11 @@ def _bound(
         num_steps=steps,
         any_cache=any_cache,
     )
-    bound_command.run(subject, options, out_dir, Console(stderr=True))
+    wish = make_wish(
+        format_name=format_name, model=model, layout=layout, page_size=page_size, warmup=warmup,
+        first=first, option=option, overrides=overrides,
+    )  # fmt: skip
+    subject = load_subject(source, wish)
+    name = f"{subject.name}-bound-{subject.model.name}-{subject.layout}"
+    folder = result_folder(out, name, "bound.csv", force=force)
+    bound_command.run(subject, options, folder, Console(stderr=True))

@@ -1,36 +1,30 @@
-"""`hybridsim curve`: the LRU hit rate at every memory size, from one pass."""
+"""`hybridsim curve`: the LRU hit rate at every memory size, from one pass; or a grid of replays."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hybridsim.errors import unknown_name
-from hybridsim.units import parse_bytes
+from hybridsim.cli.options import (
+    First,
+    Force,
+    FormatName,
+    ModelName,
+    OutDir,
+    Overrides,
+    PageSize,
+    ReaderOptions,
+    SourcePath,
+    Warmup,
+    make_wish,
+    result_folder,
+    sizes,
+)
+from hybridsim.errors import UserError, unknown_name
 
-_HELP = """Draw the exact LRU hit rate over memory, from one pass over the trace.
+_HELP = """Draw the LRU hit rate over memory, from one pass over the trace.
 
 Example: hybridsim curve conversation.jsonl --model qwen3.5-0.8b --checkpoint prompt_end
 """
-
-SourcePath = Annotated[Path, typer.Argument(help="Experiment (.yaml) or trace file.")]
-FormatName = Annotated[
-    str | None, typer.Option("--format", help="Trace format; default: guessed from the file.")
-]
-ModelName = Annotated[str | None, typer.Option(help="Catalogue name or path of a config.json.")]
-PageSize = Annotated[int | None, typer.Option(help="Tokens in a KV page.", min=1)]
-Warmup = Annotated[
-    float | None, typer.Option(help="Fraction of requests left out of the rates.", min=0, max=1)
-]
-First = Annotated[int | None, typer.Option(help="Read only so many requests.", min=1)]
-ReaderOptions = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="Trace reader option as key=value.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override a key of the experiment."),
-]
-OutDir = Annotated[Path | None, typer.Option("--out", help="Folder for the files.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +45,10 @@ def _curve(
     ] = None,
     refresh: Annotated[
         str,
-        typer.Option(help="States a request touches: path (all on it) or named (its own)."),
+        typer.Option(
+            help="States a request touches: path (those it finds, as the cache's lru does), named "
+            "(those it asks for), again (all ever asked for on its path, as in the textbook)."
+        ),
     ] = "path",
     page_size: PageSize = None,
     warmup: Warmup = None,
@@ -63,6 +60,13 @@ def _curve(
         str | None,
         typer.Option(help="Replay exactly at these sizes instead (1GiB,2GiB): any policy goes."),
     ] = None,
+    eviction: Annotated[
+        list[str] | None,
+        typer.Option(help="With --grid: eviction policies; may be repeated. Default: lru."),
+    ] = None,
+    thinning: Annotated[
+        list[str] | None, typer.Option(help="With --grid: thinning rules; may be repeated.")
+    ] = None,
     state_fraction: Annotated[
         float | None, typer.Option(help="With --grid and layout split: share for states.")
     ] = None,
@@ -73,42 +77,59 @@ def _curve(
     option: ReaderOptions = None,
     overrides: Overrides = None,
     out: OutDir = None,
+    force: Force = False,
 ) -> None:
     # Imported late: --help must not wait for numpy and matplotlib.
     from rich.console import Console
 
-    from hybridsim.analysis import curve_command
-    from hybridsim.analysis.curve import Refresh
-    from hybridsim.analysis.inputs import Wish, load_subject, reader_options
+    from hybridsim.analysis import blocks_command, curve_command, grid_command
+    from hybridsim.analysis.curve import REFRESHES
+    from hybridsim.analysis.inputs import load_subject
+    from hybridsim.sim.grid import replay_line
 
-    if refresh not in ("path", "named"):
-        raise unknown_name("--refresh", refresh, ["path", "named"])
-    kind: Refresh = "named" if refresh == "named" else "path"
-    wish = Wish(
-        format=format_name,
-        model=model or ("llama-3.1-8b" if blocks else None),
-        checkpoint=tuple(checkpoint or ()),
-        layout=layout or ("shared" if source.suffix not in (".yaml", ".yml") else None),
-        page_size=page_size,
-        warmup=warmup,
-        first=first,
-        options=reader_options(option or []),
-        overrides=tuple(overrides or ()),
-    )
+    _refuse_idle(grid, blocks, eviction, thinning, state_fraction, sample)
+    kinds = {name: name for name in REFRESHES}
+    if refresh not in kinds:
+        raise unknown_name("--refresh", refresh, list(kinds))
+    wish = make_wish(
+        format_name=format_name, model=model or ("llama-3.1-8b" if blocks else None),
+        layout=layout, page_size=page_size, warmup=warmup, first=first, option=option,
+        overrides=overrides, checkpoint=checkpoint, eviction=eviction, thinning=thinning,
+    )  # fmt: skip
+    memories = sizes(grid, "--grid") if grid else []
     subject = load_subject(source, wish)
     console = Console(stderr=True)
-    for note in subject.notes:
-        console.print(note, markup=False, highlight=False)
-    out_dir = out or Path("results") / f"{subject.name}-curve"
-    out_dir.mkdir(parents=True, exist_ok=True)
+    kind = "blocks" if blocks else "grid" if grid else subject.layout
+    name = f"{subject.name}-curve-{kind}" + ("" if blocks else f"-{subject.model.name}")
+    folder = result_folder(out, name, "curve.csv", force=force)
     if blocks and sample is not None:
-        curve_command.run_sample(subject, sample, out_dir, console)
+        blocks_command.run_sample(subject, sample, folder, console)
     elif blocks:
-        curve_command.run_blocks(subject, out_dir, console)
+        blocks_command.run_blocks(subject, folder, console)
     elif grid is not None:
-        sizes = [parse_bytes(size, "--grid") for size in grid.split(",")]
-        curve_command.run_grid(subject, sizes, state_fraction, out_dir, console)
-    elif subject.layout == "shared":
-        curve_command.run_shared(subject, kind, out_dir, console)
+        grid_command.run_grid(subject, memories, state_fraction, replay_line, folder, console)
     else:
-        curve_command.run_split(subject, kind, out_dir, console)
+        for note in subject.notes:
+            console.print(note, markup=False, highlight=False)
+        run = curve_command.run_shared if subject.layout == "shared" else curve_command.run_split
+        run(subject, kinds[refresh], folder, console)
+
+
+def _refuse_idle(
+    grid: str | None,
+    blocks: bool,
+    eviction: list[str] | None,
+    thinning: list[str] | None,
+    state_fraction: float | None,
+    sample: float | None,
+) -> None:
+    """UserError for options that would change nothing."""
+    for name, value in (
+        ("--eviction", eviction), ("--thinning", thinning), ("--state-fraction", state_fraction),
+    ):  # fmt: skip
+        if value and grid is None:
+            raise UserError(name, "changes nothing in one pass of LRU; allowed: with --grid")
+    if sample is not None and not blocks:
+        raise UserError("--sample", "changes nothing without blocks; allowed: with --blocks")
+    if blocks and grid is not None:
+        raise UserError("--grid", "and --blocks are two things; allowed: one of them")

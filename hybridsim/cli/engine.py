@@ -1,14 +1,13 @@
 """`hybridsim engine`: what an engine would do with a model and a memory, before it is started."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from hybridsim.build.show import SHOW, show_engine
-from hybridsim.errors import UserError
+from hybridsim.cli.options import key_values
 from hybridsim.models import get_model
 from hybridsim.units import parse_bytes
 
@@ -42,21 +41,8 @@ def show(
     Example: hybridsim engine show vllm-0.33.0 --model qwen3.5-0.8b --memory 2GiB -o spec_k=3
     """
     spec = get_model(model).for_rank(tp)
-    rows = show_engine(name, spec, parse_bytes(memory, "--memory"), _parsed(option or []))
+    rows = show_engine(name, spec, parse_bytes(memory, "--memory"), key_values(option or []))
     table = Table(title=f"{name}, {model}, {memory}", show_header=False)
     for label, text in rows:
         table.add_row(label, text)
     Console().print(table)
-
-
-def _parsed(options: list[str]) -> dict[str, Any]:
-    given = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals or not key:
-            raise UserError("--option", f"{option!r} is not allowed; allowed: key=value")
-        try:
-            given[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UserError("--option", f"{value!r} is no YAML value") from None
-    return given

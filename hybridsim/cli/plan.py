@@ -1,12 +1,12 @@
 """`hybridsim plan`: split, policy and memory for a trace, a model and an engine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hybridsim.cli.curve import (
+from hybridsim.cli.options import (
     First,
+    Force,
     FormatName,
     ModelName,
     OutDir,
@@ -15,8 +15,11 @@ from hybridsim.cli.curve import (
     ReaderOptions,
     SourcePath,
     Warmup,
+    key_values,
+    make_wish,
+    result_folder,
+    sizes,
 )
-from hybridsim.units import parse_bytes
 
 _HELP = """Find the best split, policy and settings for a memory, and check them by replay.
 
@@ -60,33 +63,31 @@ def _plan(
     option: ReaderOptions = None,
     overrides: Overrides = None,
     out: OutDir = None,
+    force: Force = False,
 ) -> None:
     # Imported late: --help must not wait for numpy and matplotlib.
     from rich.console import Console
 
-    from hybridsim.analysis.inputs import Wish, reader_options
+    from hybridsim.analysis.inputs import is_experiment
     from hybridsim.plan import command
+    from hybridsim.plan.inputs import load_inputs
 
-    sizes = [size for text in memory or [] for size in text.split(",")]
-    wish = Wish(
-        format=format_name,
-        model=model,
-        checkpoint=tuple(checkpoint or ()),
-        layout="split" if source.suffix in (".yaml", ".yml") else None,
-        page_size=page_size,
-        warmup=warmup,
-        first=first,
-        options=reader_options(option or []),
-        overrides=tuple(overrides or ()),
-    )
+    memories = [size for text in memory or [] for size in sizes(text, "--memory")]
     options = command.PlanOptions(
         engine=engine,
-        memories_bytes=tuple(dict.fromkeys(parse_bytes(size, "--memory") for size in sizes)),
+        memories_bytes=tuple(dict.fromkeys(memories)),
         target=target,
-        tp=tp,
         step=step,
         num_seeds=seeds,
-        fixed=reader_options(engine_option or []),
+        fixed=key_values(engine_option or [], "--engine-option"),
     )
-    out_dir = out or Path("results") / f"{source.name.split('.')[0]}-plan"
-    command.run(source, wish, options, out_dir, Console(stderr=True))
+    command.check(options)
+    wish = make_wish(
+        format_name=format_name, model=model, layout="split" if is_experiment(source) else None,
+        page_size=page_size, warmup=warmup, first=first, option=option, overrides=overrides,
+        checkpoint=checkpoint,
+    )  # fmt: skip
+    inputs = load_inputs(source, wish, tp)
+    name = f"{inputs.subject.name}-plan-{inputs.subject.model.name}-{engine}"
+    folder = result_folder(out, name, "plan.json", force=force)
+    command.run(inputs, options, folder, Console(stderr=True))

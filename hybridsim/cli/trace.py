@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hybridsim.errors import UserError
+from hybridsim.cli.options import ReaderOptions, key_values
 from hybridsim.files import write_whole
 from hybridsim.traces import FORMATS, open_trace
 from hybridsim.traces.arrivals import read_times
@@ -43,10 +42,6 @@ File = Annotated[Path, typer.Argument(help="Trace file (plain, .gz, .xz), or RAG
 FormatName = Annotated[
     str | None, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; default: guessed.")
 ]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="Reader option as key=value; the value is YAML."),
-]
 First = Annotated[int | None, typer.Option(help="Read only so many requests.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
 
@@ -60,7 +55,7 @@ def register(app: typer.Typer) -> None:
 def stats(
     file: File,
     format_name: FormatName = None,
-    option: Options = None,
+    option: ReaderOptions = None,
     first: First = None,
     seed: Seed = 0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Also write JSON here.")] = None,
@@ -71,7 +66,7 @@ def stats(
             file,
             format_name or detect_format(file),
             first=first,
-            options=_options(option),
+            options=key_values(option or []),
             seed=seed,
             progress=progress,
         )
@@ -87,7 +82,7 @@ def convert(
     out: Annotated[Path, typer.Argument(help="File to write.")],
     to: Annotated[str, typer.Option(help=f"One of {', '.join(WRITERS)}.")] = "segments",
     format_name: FormatName = None,
-    option: Options = None,
+    option: ReaderOptions = None,
     first: First = None,
     seed: Seed = 0,
 ) -> None:
@@ -97,29 +92,12 @@ def convert(
             file,
             format_name or detect_format(file),
             first=first,
-            options=_options(option),
+            options=key_values(option or []),
             seed=seed,
             progress=progress,
         )
         count = write_trace(stream, out, to)
     typer.echo(f"{count} requests written to {out} as {to}")
-
-
-def _options(pairs: list[str] | None) -> dict[str, object]:
-    """`key=value` texts; dots in the key lead into mappings."""
-    options: dict[str, Any] = {}
-    for pair in pairs or []:
-        key, equals, text = pair.partition("=")
-        if not equals or not key:
-            raise UserError("--option", f"{pair!r}; allowed: key=value, such as jitter=true")
-        target = options
-        for part in key.split(".")[:-1]:
-            target = target.setdefault(part, {})
-        try:
-            target[key.split(".")[-1]] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UserError("--option", f"{pair!r}; allowed: a YAML value after =") from None
-    return options
 
 
 @contextmanager

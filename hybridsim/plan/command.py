@@ -14,6 +14,7 @@ from hybridsim.analysis.inputs import Subject, Wish
 from hybridsim.analysis.planner import SplitRules
 from hybridsim.analysis.steps import Surface
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.files import make_folder
 from hybridsim.plan import sglang, vllm
 from hybridsim.plan.bench import Bench, Trial
 from hybridsim.plan.confidence import (
@@ -25,7 +26,7 @@ from hybridsim.plan.confidence import (
     seed_check,
 )
 from hybridsim.plan.figures import write_figures
-from hybridsim.plan.inputs import Inputs, load_inputs
+from hybridsim.plan.inputs import Inputs
 from hybridsim.plan.report import Report, print_report, write_report
 from hybridsim.plan.research import ResearchPlanner, candidates, label_of
 from hybridsim.plan.result import MemoryPlan, Planner, TargetPlan
@@ -42,31 +43,28 @@ PLANNED = (RESEARCH, SGLANG, *VLLM)
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Options of the command. `fixed`: engine options that are not searched. `tp`: ranks."""
+    """Options of the command. `fixed`: engine options that are not searched."""
 
     engine: str = RESEARCH
     memories_bytes: tuple[int, ...] = ()
     target: float | None = None
-    tp: int = 1
     step: float = 0.05
     num_seeds: int = 3
     fixed: Mapping[str, object] = field(default_factory=dict)
 
 
-def run(path: Path, wish: Wish, options: PlanOptions, out_dir: Path, console: Console) -> Report:
+def run(inputs: Inputs, options: PlanOptions, out_dir: Path, console: Console) -> Report:
     """Plan, check, write and print. UserError for bad input, before anything is written."""
-    _check(options)
-    inputs = load_inputs(path, wish, options.tp)
-    bench = _bench(inputs.subject, options, wish)
+    bench = _bench(inputs.subject, options, inputs.wish)
     bench.on_trial = lambda trial, wall_s: console.print(
         f"  {100 * trial.token_hit_rate:6.2f} %  {wall_s:5.1f} s  {trial.settings}",
         markup=False,
         highlight=False,
         soft_wrap=True,
     )
-    planner = _planner(inputs.subject, bench, options, wish)
+    planner = _planner(inputs.subject, bench, options, inputs.wish)
     report = _report(inputs, options, bench, planner)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(out_dir, "--out")
     written = write_report(out_dir, report)
     rules = planner.rules if isinstance(planner, ResearchPlanner | SGLangPlanner) else None
     title = f"{report.subject.name}, {bench.model.name}, {bench.engine}"
@@ -77,7 +75,8 @@ def run(path: Path, wish: Wish, options: PlanOptions, out_dir: Path, console: Co
     return report
 
 
-def _check(options: PlanOptions) -> None:
+def check(options: PlanOptions) -> None:
+    """UserError for options that no trace could make right."""
     if options.engine not in PLANNED:
         raise unknown_name("--engine", options.engine, list(PLANNED))
     if not options.memories_bytes and options.target is None:

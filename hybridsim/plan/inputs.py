@@ -5,12 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from hybridsim.analysis.inputs import Subject, Wish, load_subject
-from hybridsim.config import RunConfig, load_experiment
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.request import Request
-from hybridsim.traces import read_trace
-from hybridsim.traces.detect import detect_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +21,8 @@ class Inputs:
 
     def requests_of_seed(self, seed: int) -> list[Request]:
         """The trace drawn again. Where nothing is random it comes out the same."""
-        if _is_experiment(self.path):
-            seeded = replace(self.wish, overrides=(*self.wish.overrides, f"seed={seed}"))
-            return load_subject(self.path, seeded).trace.requests
-        trace = self.base["trace"]
-        options = self.wish.options or {}
-        return read_trace(
-            trace["path"], trace["format"], first=self.wish.first, options=options, seed=seed
-        ).requests
+        seeded = replace(self.wish, overrides=(*self.wish.overrides, f"seed={seed}"))
+        return load_subject(self.path, seeded).trace.requests
 
 
 def load_inputs(path: Path, wish: Wish, tp: int) -> Inputs:
@@ -39,7 +30,7 @@ def load_inputs(path: Path, wish: Wish, tp: int) -> Inputs:
     if tp < 1:
         raise UserError("--tp", f"{tp}; allowed: an integer >= 1")
     subject = load_subject(path, wish)
-    base = _experiment_base(path, wish, tp) if _is_experiment(path) else _base(path, wish, tp)
+    base = _base(subject, tp)
     model = get_model(base["model"]).for_rank(base["tp"])
     if not model.state_bytes or not model.kv_bytes_per_token:
         raise UserError(
@@ -51,28 +42,11 @@ def load_inputs(path: Path, wish: Wish, tp: int) -> Inputs:
     return Inputs(path, wish, replace(subject, model=model, rules=rules), base)
 
 
-def _is_experiment(path: Path) -> bool:
-    return path.suffix in (".yaml", ".yml")
-
-
-def _base(path: Path, wish: Wish, tp: int) -> dict[str, Any]:
-    trace: dict[str, Any] = {"format": wish.format or detect_format(path), "path": str(path)}
-    if wish.first is not None:
-        trace["first"] = wish.first
-    if wish.warmup is not None:
-        trace["warmup"] = wish.warmup
-    return {"trace": {**trace, **(wish.options or {})}, "model": wish.model, "tp": tp}
-
-
-def _experiment_base(path: Path, wish: Wish, tp: int) -> dict[str, Any]:
-    config: RunConfig = load_experiment(path, wish.overrides).runs[0].config
-    trace = config.trace.model_dump(exclude_none=True)
-    for key, value in (("first", wish.first), ("warmup", wish.warmup)):
-        if value is not None:
-            trace[key] = value
+def _base(subject: Subject, tp: int) -> dict[str, Any]:
+    config = subject.config
     return {
-        "trace": trace,
-        "model": wish.model or config.model,
+        "trace": config.trace.model_dump(exclude_none=True),
+        "model": config.model,
         "tp": tp if tp > 1 else config.tp,
         "seed": config.seed,
     }

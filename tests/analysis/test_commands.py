@@ -43,7 +43,7 @@ def table(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("refresh", ["path", "named"])
+@pytest.mark.parametrize("refresh", ["path", "named", "again"])
 def test_curve_writes_a_rising_table_and_a_picture(trace, tmp_path, refresh):
     out = tmp_path / "out"
     run("curve", trace, "--model", "qwen3.5-0.8b", "--out", out, "--checkpoint", "all_blocks",
@@ -52,6 +52,7 @@ def test_curve_writes_a_rising_table_and_a_picture(trace, tmp_path, refresh):
     assert rates == sorted(rates)
     assert rates[-1] > rates[0]
     assert (out / "curve.png").stat().st_size > 1000
+    assert {row["refresh"] for row in table(out / "curve.csv")} == {refresh}
 
 
 def test_curve_of_a_split_pool_writes_a_surface(trace, tmp_path):
@@ -85,10 +86,106 @@ def test_blocks_need_no_model_and_may_be_sampled(trace, tmp_path):
     out = tmp_path / "out"
     run("curve", trace, "--blocks", "--out", out)
     exact = {row["blocks"]: row["token_hit_rate"] for row in table(out / "curve.csv")}
-    run("curve", trace, "--blocks", "--sample", 1.0, "--out", out)
+    run("curve", trace, "--blocks", "--sample", 1.0, "--out", out, "--force")
     for row in table(out / "curve.csv"):
         if row["blocks"] in exact:
             assert float(row["token_hit_rate"]) == pytest.approx(float(exact[row["blocks"]]))
+
+
+def test_a_grid_gives_a_line_for_each_set_of_policies_as_a_run_of_each_would(trace, tmp_path):
+    out = tmp_path / "out"
+    run("curve", trace, "--model", "qwen3.5-0.8b", "--grid", "64MiB,100MiB", "--out", out,
+        "--checkpoint", "prompt_end", "--checkpoint", "branch", "--eviction", "lru", "--eviction",
+        "{name: lru_k, k: 3}", "--thinning", "{name: path_cap, max_states: 2}")  # fmt: skip
+    found = table(out / "curve.csv")
+    assert len(found) == 8
+    run("run", experiment_of(tmp_path, trace, """
+sweep:
+  cache.memory: [64MiB, 100MiB]
+  cache.checkpoint: [prompt_end, branch]
+  cache.eviction: [lru, {name: lru_k, k: 3}]
+  cache.thinning: [{name: path_cap, max_states: 2}]
+"""), "--out", tmp_path / "runs")  # fmt: skip
+    rows = table(tmp_path / "runs" / "summary.csv")
+    assert sorted(float(row["token_hit_rate"]) for row in found) == pytest.approx(
+        sorted(float(row["token_hit_rate"]) for row in rows)
+    )
+    assert len({row["token_hit_rate"] for row in rows}) > 2
+
+
+def experiment_of(tmp_path, trace, sweep):
+    path = tmp_path / "swept.yaml"
+    head = EXPERIMENT.split("sweep:")[0].replace("PATH", str(trace))
+    path.write_text(head.replace(", checkpoint: prompt_end", "") + sweep)
+    return path
+
+
+def test_a_grid_of_an_experiment_has_its_policies_and_one_pass_names_what_it_leaves(
+    trace, tmp_path
+):
+    path = experiment_of(tmp_path, trace, """
+sweep:
+  cache.memory: [100MiB]
+  cache.eviction: [lru, lfu, {name: lru, refresh: consumed}]
+  cache.thinning: [null, {name: path_cap, max_states: 2}]
+""")  # fmt: skip
+    run("curve", path, "--grid", "100MiB", "--out", tmp_path / "grid")
+    assert len(table(tmp_path / "grid" / "curve.csv")) == 6
+    told = run("curve", path, "--out", tmp_path / "curve").output
+    for left in ("lfu", "refresh=consumed", "path_cap"):
+        assert f"{left}" in told
+    assert {row["checkpoint"] for row in table(tmp_path / "curve" / "curve.csv")} == {"prompt_end"}
+
+
+def test_set_and_options_count_for_a_bare_trace(trace, tmp_path):
+    out = tmp_path / "out"
+    run("curve", trace, "--set", "model=qwen3.5-0.8b", "--set", "cache.layout=split", "--set",
+        "sweep={cache.checkpoint: [branch, all_blocks, {name: every, tokens: 64}]}",
+        "--out", out)  # fmt: skip
+    rows = table(out / "curve.csv")
+    assert {row["checkpoint"] for row in rows} == {"all_blocks", "every(tokens=64)"}
+    assert "state_slots" in rows[0]
+    bound = ["bound", trace, "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--steps", 20, "--out"]
+    run(*bound, tmp_path / "all")
+    run(*bound, tmp_path / "few", "--set", "trace.first=3")
+    ideals = [float(table(tmp_path / name / "bound.csv")[0]["ideal"]) for name in ("all", "few")]
+    assert ideals[0] > ideals[1]
+
+
+def test_every_run_has_a_folder_of_its_own_and_overwrites_nothing_unasked(
+    trace, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    curve = ["curve", trace, "--model", "qwen3.5-0.8b"]
+    run(*curve)
+    run(*curve, "--layout", "split", "--checkpoint", "all_blocks")
+    run(*curve, "--grid", "1GiB")
+    run("curve", trace, "--blocks")
+    run("bound", trace, "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--steps", 10)
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "small-bound-qwen3.5-0.8b-shared", "small-curve-blocks", "small-curve-grid-qwen3.5-0.8b",
+        "small-curve-shared-qwen3.5-0.8b", "small-curve-split-qwen3.5-0.8b",
+    ]  # fmt: skip
+    file = tmp_path / "results" / "small-curve-shared-qwen3.5-0.8b" / "curve.csv"
+    before = file.read_bytes()
+    with pytest.raises(UserError, match="has a curve.csv already; allowed: another folder, or --f"):
+        run(*curve, "--checkpoint", "all_blocks")
+    assert file.read_bytes() == before
+    run(*curve, "--checkpoint", "all_blocks", "--force")
+    assert file.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    "command", [["curve"], ["curve", "--grid", "1GiB"], ["bound", "--memory", "1GiB"],
+                ["plan", "--memory", "1GiB"]], ids=" ".join,
+)  # fmt: skip
+def test_out_that_names_a_file_is_an_error_and_leaves_it(trace, tmp_path, command):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"--out: .*file' is not a folder; allowed: a folder"):
+            run(command[0], trace, *command[1:], "--model", "qwen3.5-0.8b", "--out", out)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"small.jsonl", "file"}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +195,18 @@ def test_blocks_need_no_model_and_may_be_sampled(trace, tmp_path):
         (["curve", "nowhere.jsonl", "--model", "qwen3.5-0.8b"], "does not exist"),
         (["curve", "TRACE", "--model", "qwen"], "unknown name"),
         (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--checkpoint", "branch"], "--grid"),
-        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--refresh", "all"], "path, named"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--refresh", "all"], "path, named, again"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--eviction", "lfu"], "--eviction: changes"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--grid", "1GiB", "--eviction", "lfru"],
+         "--eviction: unknown name 'lfru'"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--grid", "1GiB", "--eviction", "{"],
+         "--eviction.*not valid YAML"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--grid", "1GiB", "--eviction", "coverage"],
+         "never against KV"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--set", "cache.pages=3"], "cache.pages"),
+        (["curve", "TRACE", "--model", "qwen3.5-0.8b", "--sample", "0.5"], "--sample: changes"),
+        (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--set", "x"],
+         "--set x: is no override"),
         (["curve", "TRACE", "--model", "llama-3.1-8b", "--layout", "split"], "no recurrent"),
         (["curve", "TRACE", "--blocks", "--sample", "2"], "> 0 and <= 1"),
         (["bound", "TRACE", "--model", "qwen3.5-0.8b"], "--memory: is missing"),
@@ -117,3 +225,4 @@ def test_bad_input_is_named(trace, tmp_path, arguments, message):
     replaced = [trace if argument == "TRACE" else argument for argument in arguments]
     with pytest.raises(UserError, match=message):
         run(*replaced, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -101,6 +101,29 @@ def test_vllm_gets_retention_and_blocks_by_replay(trace):
     assert not (trace.parent / "out" / "surface.png").exists()
 
 
+def test_plans_for_two_engines_do_not_overwrite_each_other(trace, monkeypatch):
+    monkeypatch.chdir(trace.parent)
+    arguments = ["plan", "t.jsonl", "--model", "qwen3.5-0.8b", "--memory", "300MiB"]
+    only = ["--engine-option", "chunked_prefill_size=2048", "--engine-option", "strategy=no_buffer"]
+    sglang = ["--engine", "sglang-0.5.23", *only]
+    for extra in (ONE_POLICY, sglang):
+        CliRunner().invoke(app, [*arguments, *extra], catch_exceptions=False)
+    found = {path.parent.name: json.loads(path.read_bytes()) for path in Path().rglob("plan.json")}
+    assert {name: plan["engine"] for name, plan in found.items()} == {
+        "t-plan-qwen3.5-0.8b-research": "research",
+        "t-plan-qwen3.5-0.8b-sglang-0.5.23": "sglang-0.5.23",
+    }
+
+
+def test_what_is_set_for_a_bare_trace_is_in_the_plan_and_its_check(trace):
+    _, found = plan(trace, "--memory", "300MiB", *ONE_POLICY, "--set", "trace.first=20",
+                    "--set", "cache.page_size=32")  # fmt: skip
+    assert found["num_requests"] == 20
+    assert found["trace"]["first"] == 20
+    assert found["plans"][0]["best"]["settings"]["cache.page_size"] == 32
+    assert "first: 20" in (trace.parent / "out" / "check.yaml").read_text()
+
+
 def test_seeds_are_tried_where_the_trace_is_drawn(tmp_path):
     path = tmp_path / "drawn.yaml"
     path.write_text(

@@ -1,0 +1,64 @@
+"""What `hybridsim curve --grid` does: exact replays at some sizes, a line a set of policies."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from hybridsim.analysis.inputs import Subject
+from hybridsim.analysis.lines import Line
+from hybridsim.analysis.lockstep import Capacity, GridReplay
+from hybridsim.analysis.passes import cached_trie
+from hybridsim.analysis.show import percent, tell_refusals, write_rows
+from hybridsim.errors import UserError
+from hybridsim.trie import Trie
+from hybridsim.units import format_bytes
+
+Replay = Callable[[Subject, Line, Sequence[Capacity], Trie], GridReplay]
+
+
+def run_grid(
+    subject: Subject,
+    sizes_bytes: Sequence[int],
+    state_fraction: float | None,
+    replay: Replay,
+    out_dir: Path,
+    console: Console,
+) -> None:
+    """All lines over one trie. UserError where not one of them means anything in this layout."""
+    capacities = [_capacity(subject, size, state_fraction) for size in sizes_bytes]
+    trie = cached_trie(subject.trace.requests, outputs=subject.rules.outputs)
+    rates: dict[Line, list[float]] = {}
+    refusals: list[UserError] = []
+    for line in subject.lines:
+        try:
+            grid = replay(subject, line, capacities, trie)
+        except UserError as error:
+            refusals.append(error)
+            continue
+        rates[line] = grid.token_hit_rate(subject.num_warmup).tolist()
+    tell_refusals(refusals, bool(rates), console)
+    rows: list[Sequence[object]] = [
+        ["checkpoint", "eviction", "thinning", "memory_bytes", "token_hit_rate"]
+    ]
+    for line, values in rates.items():
+        names = (line.checkpoint, line.eviction, line.thinning or "")
+        rows += [[*names, *point] for point in zip(sizes_bytes, values, strict=True)]
+    write_rows(out_dir / "curve.csv", rows, console)
+    title = f"{subject.name}, {subject.model.name}: replayed, layout {subject.layout}"
+    table = Table("memory", *[line.label for line in rates], title=title)
+    for index, size in enumerate(sizes_bytes):
+        table.add_row(format_bytes(size), *[percent(values[index]) for values in rates.values()])
+    Console().print(table)
+
+
+def _capacity(subject: Subject, size_bytes: int, state_fraction: float | None) -> Capacity:
+    if subject.layout == "shared" or not subject.rules.state_bytes:
+        return Capacity(size_bytes)
+    if state_fraction is None and len(subject.state_fractions) == 1:
+        state_fraction = subject.state_fractions[0]
+    if state_fraction is None or not 0 < state_fraction < 1:
+        raise UserError("--state-fraction", f"{state_fraction}; layout split needs > 0 and < 1")
+    states = int(size_bytes * state_fraction)
+    return Capacity(size_bytes - states, states // subject.rules.state_bytes)
