@@ -1,6 +1,6 @@
 """The vLLM engines, from values of a config."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from hybridsim.engines.vllm.layout import Layout, build_layout
 from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
+from hybridsim.request import Request
 
 _KEYS = [field.name for field in fields(VLLMOptions) if field.name not in ("version", "num_blocks")]
 
@@ -40,23 +41,45 @@ def layout_of(model: ModelSpec, options: VLLMOptions) -> Layout:
 
 def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built:
     """An engine with a pool of `cache.num_blocks` blocks, or as many as fit into `cache.memory`."""
-    options = options_of(version, dict(raw.model_extra or {}))
+    given = dict(raw.model_extra or {})
+    options = options_of(version, given)
     layout = layout_of(model, options)
     num_blocks = _num_blocks(cache, layout)
-    engine = VLLMEngine(options, layout, num_blocks)
+    server = _Server(model, options, num_blocks, takes_any_length="max_model_len" not in given)
     capacity = Capacity(num_blocks * layout.bytes_per_block, num_blocks=num_blocks)
     return Built(
-        lambda requests, _, progress: serve_all(engine, requests, progress),
+        lambda requests, _, progress: serve_all(server.engine, requests, progress),
         None,
-        lambda: {"peak_blocks": num_blocks - 1 - engine.scheduler.cache.pool.least_free},
+        lambda: {"peak_blocks": num_blocks - 1 - server.engine.scheduler.cache.pool.least_free},
         capacity,
         model,
         keeps_outputs=True,  # the ideal does, whatever the engine does
         caps_last_token=True,
         limits=_limits(model, layout, num_blocks),
         notes=(f"vLLM {version}: one request at a time through the engine's own decisions",),
-        outcome=lambda: _stuck(engine),
+        outcome=lambda: _outcome(server.engine),
+        prepare=server.prepare,
     )
+
+
+class _Server:
+    """The engine of a run. It knows the trace only if it may be as long as the trace asks."""
+
+    def __init__(
+        self, model: ModelSpec, options: VLLMOptions, num_blocks: int, *, takes_any_length: bool
+    ) -> None:
+        self._model, self._options, self._num_blocks = model, options, num_blocks
+        self._takes_any_length = takes_any_length
+        self.engine = self._engine(options)
+
+    def _engine(self, options: VLLMOptions) -> VLLMEngine:
+        return VLLMEngine(options, layout_of(self._model, options), self._num_blocks)
+
+    def prepare(self, requests: Sequence[Request], seed: int) -> None:
+        """Without a `max_model_len` of the user's own, make it long enough for every request."""
+        longest = max(r.num_prompt_tokens + max(r.num_output_tokens, 1) for r in requests) + 1
+        if self._takes_any_length and longest > self._options.max_model_len:
+            self.engine = self._engine(replace(self._options, max_model_len=longest))
 
 
 def _limits(model: ModelSpec, layout: Layout, num_blocks: int) -> Limits:
@@ -86,7 +109,14 @@ def _num_blocks(cache: CacheConfig, layout: Layout) -> int:
     return num_blocks
 
 
-def _stuck(engine: VLLMEngine) -> list[str]:
-    if engine.stuck is None:
-        return []
-    return [f"request {engine.stuck} can never be admitted and blocks all behind it"]
+def _outcome(engine: VLLMEngine) -> list[str]:
+    """What happened to requests that got less than they asked for."""
+    limit = f"max_model_len, {engine.options.max_model_len:,} tokens"
+    told = []
+    if engine.num_too_long:
+        told.append(f"prompts refused for {limit}: {engine.num_too_long:,}")
+    if engine.num_cut:
+        told.append(f"outputs cut at {limit}: {engine.num_cut:,}")
+    if engine.stuck is not None:
+        told.append(f"request {engine.stuck} can never be admitted and blocks all behind it")
+    return told

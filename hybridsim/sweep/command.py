@@ -11,7 +11,7 @@ from hybridsim.config import Experiment, Run, load_experiment
 from hybridsim.files import WriteError
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
-from hybridsim.sweep.store import remove_leftovers
+from hybridsim.sweep.store import read_meta, remove_leftovers
 from hybridsim.units import format_bytes
 
 EXIT_FAILED_RUNS = 1
@@ -73,12 +73,26 @@ def _tell(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
         console.print(
             f"configs and tracebacks of the failed runs: {out_dir / 'failed'}", soft_wrap=True
         )
+    _tell_refusals(outcome, out_dir, console)
     if outcome.finished or outcome.skipped:
         console.print(
             f"summary: {out_dir / 'summary.csv'}", markup=False, highlight=False, soft_wrap=True
         )
         console.print(
             f"report:  {out_dir / 'report.html'}", markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def _tell_refusals(outcome: SweepOutcome, out_dir: Path, console: Console) -> None:
+    """Refused requests spoil a comparison of hit rates, so they are no matter of a column alone."""
+    runs = [*outcome.finished, *outcome.skipped]
+    num_refusing = sum(bool(read_meta(out_dir, run)["metrics"]["num_refused"]) for run in runs)
+    if num_refusing:
+        console.print(
+            f"{num_refusing} of {len(runs)} runs refused requests: see num_refused in the summary, "
+            "and why in the report",
+            style="yellow",
+            soft_wrap=True,
         )
 
 

@@ -20,6 +20,7 @@ from hybridsim.sim.engine import simulate
 from hybridsim.sweep.brackets import Best, Done, best_possible
 from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.sweep.inputs import fingerprints
+from hybridsim.sweep.refusals import refusals
 from hybridsim.sweep.store import RunResult
 from hybridsim.traces import require_content
 
@@ -47,7 +48,7 @@ def execute(run: Run, on_progress: Callable[[int], None]) -> RunResult:
     done = Done(built, trace.requests, num_warmup, records, changes)
     meta = _meta(run, built, trace, time.perf_counter() - started_s)
     meta["inputs"], meta["num_requests"] = inputs, len(records)
-    meta["outcome"] = [*built.outcome(), *_priced(cost)]
+    meta["outcome"] = [*refusals(records), *built.outcome(), *_priced(cost)]
     meta["metrics"], meta["refused"] = _metrics(config, done, trace, ideal, steps or ())
     return RunResult(records, steps, meta)
 

@@ -26,6 +26,7 @@ class VLLMEngine:
     refused at the door. A request that can never be admitted stays at the queue's head: `stuck`
     names it, and all later ones are refused (unless `abort_stuck`).
     `misses`: tokens lost so far by reason. `last_sequence`, `last_losses`: of the latest request.
+    `num_too_long`: prompts refused at the door. `num_cut`: outputs that ended at max_model_len.
     """
 
     def __init__(self, options: VLLMOptions, layout: Layout, num_blocks: int) -> None:
@@ -38,6 +39,7 @@ class VLLMEngine:
         self.scheduler = Scheduler(layout, options, num_blocks)
         self.misses = MissLedger(layout.unit if layout.partial_hits else layout.block_size)
         self.stuck: str | None = None
+        self.num_too_long = self.num_cut = 0
         self.last_sequence: Sequence | None = None
         self.last_losses: dict[MissReason, int] = {}
         self._indices = count()
@@ -49,7 +51,7 @@ class VLLMEngine:
         """Serve one request to its end and record it."""
         content, seq = self.sequence(request)
         self.last_sequence, self.last_losses = seq, {}
-        if self.stuck is not None or not self._fits_length(seq):
+        if not self._is_taken(seq):
             return self._refused(request, seq)
         self.scheduler.add(seq)
         idle = 0
@@ -81,8 +83,11 @@ class VLLMEngine:
         )
         return content, seq
 
-    def _fits_length(self, seq: Sequence) -> bool:
-        return 0 < seq.num_prompt_tokens < self.options.max_model_len
+    def _is_taken(self, seq: Sequence) -> bool:
+        """Whether a request that arrives gets into the queue."""
+        fits = 0 < seq.num_prompt_tokens < self.options.max_model_len
+        self.num_too_long += not fits
+        return fits and self.stuck is None
 
     def _give_up(self, seq: Sequence) -> None:
         if self.options.abort_stuck:
@@ -134,7 +139,7 @@ class VLLMEngine:
         records: dict[int, RequestRecord],
     ) -> None:
         content, seq = self.sequence(request)
-        if self.stuck is not None or not self._fits_length(seq):
+        if not self._is_taken(seq):
             records[place] = self._refused(request, seq)
             return
         self.scheduler.add(seq)
@@ -154,6 +159,7 @@ class VLLMEngine:
     # -- records ---------------------------------------------------------------------------
 
     def _finished(self, request: Request, content: Content, seq: Sequence) -> RequestRecord:
+        self.num_cut += seq.num_generated_tokens < seq.num_output_tokens
         record = self._record(request, seq)
         ideal_before = self.misses.num_ideal_tokens
         self.last_losses = self._explain(content, seq)
