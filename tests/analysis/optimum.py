@@ -42,8 +42,13 @@ class TokenProblem:
                 yield request, position, last
 
 
-def lp_optimum(problem, kv, sigma, capacity, *, forced, slots=None, reward=lambda p: p):
-    """Maximum of the linear relaxation; `slots`: capacity in states of a pool of their own."""
+def lp_optimum(
+    problem, kv, sigma, capacity, *, forced, slots=None, states_apart=False, reward=lambda p: p
+):
+    """Maximum of the linear relaxation; `slots`: capacity in states of a pool of their own.
+
+    states_apart: a running request's state is in neither pool.
+    """
     options = list(problem.options())
     index = {(t, p): i for i, (t, p, _) in enumerate(options)}
     count = len(options)
@@ -59,11 +64,11 @@ def lp_optimum(problem, kv, sigma, capacity, *, forced, slots=None, reward=lambd
         for s in range(len(problem.own)):
             held = [i for i, (t, _, a) in enumerate(options) if a <= s < t]
             rows.append((_load(held, count, kv_size, state_size), room))
-            own = [k * problem.own[s] + z for k, z, _ in pools]
+            own = [k * problem.own[s] + (0 if states_apart else z) for k, z, _ in pools]
             fits = all(o <= r for o, (_, _, r) in zip(own, pools, strict=True))
             if forced and fits:
                 spans = [i for i, (t, _, a) in enumerate(options) if a < s < t]
-                own_size = kv_size * problem.own[s] + state_size
+                own_size = kv_size * problem.own[s] + (0 if states_apart else state_size)
                 rows.append((_load(spans, count, kv_size, state_size), room - own_size))
     costs = [float(reward(p)) for _, p, _ in options] + [0.0] * count
     return _maximise(costs, rows)

@@ -65,14 +65,18 @@ def test_the_upper_bound_is_the_lp_optimum_and_never_below(
 
 
 @settings(max_examples=30)
-@given(traces(max_requests=8, max_tokens=8), st.integers(3, 15), st.integers(1, 4), st.booleans())
-def test_with_two_pools_the_upper_bound_is_the_lp_optimum(requests, capacity, slots, forced):
+@given(
+    traces(max_requests=8, max_tokens=8), st.integers(3, 15), st.integers(1, 4),
+    st.sampled_from(["forced", "bypass", "states apart"]),
+)  # fmt: skip
+def test_with_two_pools_the_upper_bound_is_the_lp_optimum(requests, capacity, slots, kind):
     token_problem = TokenProblem(requests, True)
-    lp = lp_optimum(token_problem, 1, 3, capacity, forced=forced, slots=slots * 3)
-    found = bound(
-        requests, 1, 3, capacity, state_capacity_bytes=slots * 3, num_steps=1500,
-        insertion="forced" if forced else "bypass",
-    )  # fmt: skip
+    forced, apart = kind != "bypass", kind == "states apart"
+    lp = lp_optimum(
+        token_problem, 1, 3, capacity, forced=forced, slots=slots * 3, states_apart=apart
+    )
+    rules = BoundRules(1, 3, insertion="forced" if forced else "bypass", states_apart=apart)
+    found = bracket(interval_problem(requests, rules), capacity, slots * 3, num_steps=1500)
     upper = found.upper * token_problem.total
     assert lp - 1e-6 <= upper <= lp * 1.02 + 0.3
     assert found.lower <= found.upper + SLACK
