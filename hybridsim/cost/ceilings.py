@@ -29,7 +29,7 @@ from hybridsim.models import ModelSpec, get_model
 from hybridsim.models.recurrent import RecurrentSpec, recurrent
 
 FORMAT = "hybridsim-ceilings-1"
-BASE = ("h200", "qwen3.5-0.8b")
+BASE = ("h200", "qwen3.5-0.8b", 1)
 # No profile of a single GPU has these: a ring's share of the link, an all-reduce's latency.
 ASSUMED = {"link": 0.7, "allreduce_latency_s": 8e-6}
 # Kernels measured one by one (results/kernels), at sizes where fixed times are small.

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from hybridsim.cost.allreduce import Allreduce, allreduce_of
 from hybridsim.cost.base import CostModel
 from hybridsim.cost.efficiency import Efficiency, measured_efficiency
 from hybridsim.cost.gpus import GPUS, Gpu
@@ -109,25 +110,30 @@ def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
     return GPUS[mapping.name].memory_bytes if mapping.name in GPUS else None
 
 
+def shipped_profile(gpu_name: str, model_name: str, tp: int) -> Path | None:
+    """The file that ships for one of `tp` ranks of a model on a GPU; None where there is none."""
+    return shipped_profiles().get((gpu_name, model_name, tp))
+
+
 def _better(gpu: Gpu, model: ModelSpec, tp: int) -> tuple[str, ...]:
     """A hint where the GPU was named alone though its times were measured."""
-    path = shipped_profiles().get((gpu.name, model.name))
-    if path is None or GPUS.get(gpu.name) != gpu or read_profile(path).tp != tp:
+    if GPUS.get(gpu.name) != gpu or shipped_profile(gpu.name, model.name, tp) is None:
         return ()
     return (f"a measured profile exists: gpu: {{name: {gpu.name}, cost: measured}}",)
 
 
 def _measured(mapping: _GpuMapping, model: ModelSpec, tp: int, place: str) -> CostModel:
-    """From the named file, or the shipped profile of this GPU and model."""
-    shipped = shipped_profiles()
-    path = shipped.get((mapping.name or "", model.name))
+    """From the named file, or the shipped profile of this GPU, model and number of ranks."""
+    path = shipped_profile(mapping.name or "", model.name, tp)
     if mapping.profile is not None:
         path = Path(mapping.profile)
     if path is None:
-        known = ", ".join(" with ".join(names) for names in shipped)
+        known = ", ".join(
+            f"{gpu} with {name} and tp {ranks}" for gpu, name, ranks in shipped_profiles()
+        )
         raise UserError(
             f"{place}.cost",
-            f"no profile of {model.name} on {mapping.name} ships with hybridsim; "
+            f"no profile of {model.name} with tp {tp} on {mapping.name} ships with hybridsim; "
             f"allowed: {known}, or a profile of your own as {place}.profile",
         )
     profile = read_profile(path)
@@ -136,7 +142,20 @@ def _measured(mapping: _GpuMapping, model: ModelSpec, tp: int, place: str) -> Co
             f"{place}.profile",
             f"{path.name} is of {profile.model} with tp {profile.tp}, not {model.name} with {tp}",
         )
-    return MeasuredCost(profile)
+    return MeasuredCost(profile, _allreduce(mapping, model.for_rank(tp), place))
+
+
+def _allreduce(mapping: _GpuMapping, rank: ModelSpec, place: str) -> Allreduce | None:
+    """What a profile of one rank lacks, from the GPU's link; None where there is one rank only."""
+    if rank.tp == 1:
+        return None
+    link_bytes_per_s = mapping.link_bytes_per_s
+    if link_bytes_per_s is None and mapping.name in GPUS:
+        link_bytes_per_s = GPUS[mapping.name].link_bytes_per_s
+    if link_bytes_per_s is None:
+        raise UserError(f"{place}.link_bytes_per_s", f"missing; needed for tp {rank.tp}")
+    changes = mapping.efficiency.model_dump(exclude_none=True)
+    return allreduce_of(rank, link_bytes_per_s, measured_efficiency().changed(changes))
 
 
 def _gpu(mapping: _GpuMapping, place: str) -> Gpu:

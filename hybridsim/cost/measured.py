@@ -11,7 +11,10 @@ from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
+from hybridsim.cost.allreduce import Allreduce
 from hybridsim.cost.base import PrefillChunk
+from hybridsim.cost.monotone import rising_increments, rising_times
+from hybridsim.cost.side_by_side import scans_s
 from hybridsim.cost.tables import Table, read_table
 from hybridsim.errors import UserError
 
@@ -19,11 +22,14 @@ FORMAT = "hybridsim-profile-1"
 PARTS = (
     "dense", "head", "recurrent_prefill", "recurrent_decode", "full_prefill", "full_decode", "copy",
 )  # fmt: skip
+EXPERTS = "experts"  # a part of models that have them
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """What the parts leave out, fitted on whole steps: step = overhead_s + scale * sum of parts.
+
+    All-reduces between ranks are added after it.
 
     error: root mean square of the relative error that stays, on the steps of the fit.
     """
@@ -76,7 +82,10 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     for key in needed:
         if key not in data:
             raise UserError(f"{place}.{key}", "is missing")
-    tables = {part: read_table(part, operators[part], f"{place}.operators") for part in PARTS}
+    tables = {}
+    for part in filter(operators.__contains__, (*PARTS, EXPERTS)):
+        smooth = rising_increments if part == "recurrent_prefill" else rising_times
+        tables[part] = read_table(part, operators[part], f"{place}.operators", smooth)
     attention = data["attention"]
     return Profile(
         data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]),
@@ -89,10 +98,12 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
 class MeasuredCost:
     """A CostModel that looks times up in a profile of one rank of one model on one GPU.
 
+    allreduce: what the ranks tell one another, which one GPU cannot measure; None for one rank.
     `extrapolated` counts, per part, the lookups outside the measured grid.
     """
 
     profile: Profile
+    allreduce: Allreduce | None = None
     extrapolated: Counter[str] = field(default_factory=Counter)
 
     def step_s(
@@ -106,7 +117,9 @@ class MeasuredCost:
         parts = self.parts_s(chunks, num_decodes, decode_context_tokens, copied_bytes)
         if not parts:
             return 0.0
-        return self.profile.fit.overhead_s + self.profile.fit.scale * sum(parts.values())
+        tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
+        measured_s = self.profile.fit.overhead_s + self.profile.fit.scale * sum(parts.values())
+        return measured_s + self._allreduce_s(tokens)
 
     def error_s(
         self,
@@ -135,8 +148,13 @@ class MeasuredCost:
         if tokens:
             parts["dense"] = self._at("dense", tokens)
             parts["head"] = self._at("head", len(chunks) + num_decodes)
+            if EXPERTS in self.profile.tables:
+                parts[EXPERTS] = self._at(EXPERTS, tokens)
         if chunks:
-            parts["recurrent_prefill"] = self._recurrent_prefill(chunks)
+            lengths = [chunk.num_new_tokens for chunk in chunks]
+            self._note("recurrent_prefill", max(lengths), len(lengths))
+            table = self.profile.tables["recurrent_prefill"]
+            parts["recurrent_prefill"] = scans_s(table, lengths)
             parts["full_prefill"] = self._full_prefill(chunks)
         if num_decodes:
             context = decode_context_tokens / num_decodes
@@ -159,15 +177,21 @@ class MeasuredCost:
         row = self.profile.tables["full_decode"].row(num_decodes)
         fit = self.profile.fit
         varying = row.sum_at(context, num_steps)
-        return num_steps * (fit.overhead_s + fit.scale * fixed) + fit.scale * varying
+        fixed_s = fit.overhead_s + fit.scale * fixed + self._allreduce_s(num_decodes)
+        return num_steps * fixed_s + fit.scale * varying
 
     def notes(self) -> list[str]:
         """Sentences for a run's record: where the profile is from and where it was left."""
         machine = self.profile.machine
         notes = [f"step times measured on {machine.get('gpu')} on {machine.get('date')}"]
+        if self.allreduce is not None:
+            notes.append(self.allreduce.note())
         for part, count in sorted(self.extrapolated.items()):
             notes.append(f"{count} lookups of {part} lay outside the measured grid")
         return notes
+
+    def _allreduce_s(self, num_tokens: int) -> float:
+        return 0.0 if self.allreduce is None else self.allreduce.step_s(num_tokens)
 
     def _note(self, part: str, x: float, y: float | None = None) -> None:
         if not self.profile.tables[part].covers(x, y):
@@ -176,23 +200,6 @@ class MeasuredCost:
     def _at(self, part: str, x: float) -> float:
         self._note(part, x)
         return self.profile.tables[part].at(x)
-
-    def _recurrent_prefill(self, chunks: Sequence[PrefillChunk]) -> float:
-        """Scans run side by side until the shortest ends, then the rest go on, and so forth.
-
-        With n still running, tokens from a to b of each take table(b, n) - table(a, n).
-        """
-        table = self.profile.tables["recurrent_prefill"]
-        lengths = sorted(chunk.num_new_tokens for chunk in chunks)
-        self._note("recurrent_prefill", lengths[-1], len(lengths))
-        total, done = 0.0, 0
-        for ended, length in enumerate(lengths):
-            running = len(lengths) - ended
-            total += table.power_row(length).at(running)
-            if done:
-                total -= table.power_row(done).at(running)
-            done = length
-        return total
 
     def _full_prefill(self, chunks: Sequence[PrefillChunk]) -> float:
         """Chunks share the GPU: each takes the part of it that its programs fill, alone or not."""

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from hybridsim.cost import work as count
+from hybridsim.cost.allreduce import allreduce_of
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.counts import AttentionCount, count_step
 from hybridsim.cost.efficiency import (
@@ -50,6 +51,8 @@ class RooflineCost:
         if self.model.tp > 1 and self.gpu.link_bytes_per_s is None:
             raise UserError("gpu.link_bytes_per_s", f"missing; needed for tp {self.model.tp}")
         self._counts = count_step(self.model)
+        link_bytes_per_s = self.gpu.link_bytes_per_s or 1.0  # none is needed by one rank
+        self._allreduce = allreduce_of(self.model, link_bytes_per_s, self.efficiency)
         self._rates: dict[tuple[str, str], _Rates] = {}
         self._weights_flops_per_s = self.gpu.flops_per_s
         if self.model.dtypes.weights == "float8" and self.gpu.fp8_flops_per_s:
@@ -79,14 +82,15 @@ class RooflineCost:
         num_tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
         parts = self._sums(self._fixed_work(num_tokens, len(chunks) + num_decodes, num_decodes))
         parts |= self._sums(count.prefill_work(self._counts, chunks))
-        parts |= self._sums([count.copy_work(copied_bytes)])
+        if copied_bytes:
+            parts |= self._sums([count.copy_work(copied_bytes)])
         if num_decodes:
             reads = ((x, count.keys_read(x, num_decodes, decode_context_tokens))
                      for x in self._counts.attention)  # fmt: skip
             work = [count.attention_decode_work(x, num_decodes, keys) for x, keys in reads]
             parts |= self._sums(work)
         if self.model.tp > 1:
-            parts["allreduce"] = self._allreduce_s(num_tokens)
+            parts["allreduce"] = self._allreduce.step_s(num_tokens)
         parts["overhead"] = self.efficiency.step_overhead_s
         return parts
 
@@ -94,7 +98,7 @@ class RooflineCost:
         """See CostModel. Only attention depends on the context; it is summed piece by piece."""
         if num_steps <= 0 or num_decodes <= 0:
             return 0.0
-        fixed_s = self.efficiency.step_overhead_s + self._allreduce_s(num_decodes)
+        fixed_s = self.efficiency.step_overhead_s + self._allreduce.step_s(num_decodes)
         fixed_s += sum(map(self.floor_s, self._fixed_work(num_decodes, num_decodes, num_decodes)))
         growing_s = 0.0
         for kind in self._counts.attention:
@@ -143,16 +147,6 @@ class RooflineCost:
         tokens = count.token_work(self._counts, num_tokens, num_rows)
         scans = count.scan_decode_work(self._counts, num_decodes) if num_decodes else []
         return chain(tokens, scans)
-
-    def _allreduce_s(self, num_tokens: int) -> float:
-        """A ring: every rank sends and receives 2 (tp - 1) / tp of the data, once a sublayer."""
-        tp, share = self.model.tp, self.efficiency
-        if tp == 1 or not num_tokens:
-            return 0.0
-        assert self.gpu.link_bytes_per_s is not None  # checked at construction
-        moved_bytes = num_tokens * self._counts.hidden_bytes * 2 * (tp - 1) / tp
-        once_s = moved_bytes / (self.gpu.link_bytes_per_s * share.link) + share.allreduce_latency_s
-        return self._counts.num_sublayers * once_s
 
     def _growing_s(
         self, kind: AttentionCount, num_steps: int, num_decodes: int, context_tokens: int

@@ -1,12 +1,15 @@
 """Measured times over a grid: interpolated between points, continued as straight lines outside."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, exp, log
 from typing import Any
 
+import numpy as np
+
+from hybridsim.cost.monotone import rising_times
 from hybridsim.errors import UserError
 
 
@@ -56,7 +59,8 @@ class Table:
     """Seconds of one operator on a full grid of one or two axes.
 
     `seconds[i][j]` belongs to `(first[i], second[j])`; a table of one axis has one column.
-    `spread`: median over the points of (80 % quantile - 20 % quantile) / median.
+    `spread`: median over the points of (80 % quantile - 20 % quantile) / median. `moved`: largest
+    relative distance from a measured time to the one used, which rises along both axes.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Table:
     second: tuple[float, ...]
     seconds: tuple[tuple[float, ...], ...]
     spread: float
+    moved: float = 0.0
     columns: tuple[Curve, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,8 +97,16 @@ class Table:
         return Curve(self.second, tuple(values))
 
 
-def read_table(name: str, data: Mapping[str, Any], place: str) -> Table:
-    """A table from a profile's operator; UserError where points are missing or make no grid."""
+def read_table(
+    name: str,
+    data: Mapping[str, Any],
+    place: str,
+    smooth: Callable[[np.ndarray], np.ndarray] = rising_times,
+) -> Table:
+    """A table from a profile's operator; UserError where points are missing or make no grid.
+
+    smooth: from measured times `[first axis, second axis]` to times that rise along both.
+    """
     points = {tuple(point["at"]): point for point in data.get("points", ())}
     axes = [sorted({at[i] for at in points}) for i in range(len(data.get("axes", ())))]
     if not points or any(len(axis) < 2 for axis in axes):
@@ -103,9 +116,13 @@ def read_table(name: str, data: Mapping[str, Any], place: str) -> Table:
     missing = [at for row in grid for at in row if at not in points]
     if missing:
         raise UserError(f"{place}.{name}", f"lacks the point {list(missing[0])} of its grid")
-    seconds = tuple(tuple(float(points[at]["median_s"]) for at in row) for row in grid)
-    if any(not value > 0 for row in seconds for value in row):
+    measured = np.array([[float(points[at]["median_s"]) for at in row] for row in grid])
+    if not (measured > 0).all():
         raise UserError(f"{place}.{name}", "holds a time that is not above 0")
+    seconds = smooth(measured)
     spreads = sorted((p["high_s"] - p["low_s"]) / p["median_s"] for p in points.values())
     second_axis = (0.0,) if second == [None] else tuple(float(y) for y in second if y is not None)
-    return Table(name, tuple(map(float, first)), second_axis, seconds, spreads[len(spreads) // 2])
+    return Table(
+        name, tuple(map(float, first)), second_axis, tuple(map(tuple, seconds.tolist())),
+        spreads[len(spreads) // 2], float(np.abs(seconds / measured - 1).max()),
+    )  # fmt: skip

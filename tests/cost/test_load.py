@@ -90,7 +90,7 @@ def test_a_measured_profile_is_taken_when_asked_for(tmp_path):
     """The shipped profile of this GPU and model; of others there is none, and each is told so."""
     cost = get_cost_model({"name": "h200", "cost": "measured"}, get_model("qwen3.5-0.8b"))
     assert isinstance(cost, MeasuredCost)
-    path = shipped_profiles()["h200", "qwen3.5-0.8b"]
+    path = shipped_profiles()["h200", "qwen3.5-0.8b", 1]
     own = get_cost_model({"name": "mine", "profile": str(path)}, get_model("qwen3.5-0.8b"))
     chunk = PrefillChunk(512, 1024)
     assert own.step_s([chunk], 8, 9000) == cost.step_s([chunk], 8, 9000)
@@ -98,7 +98,8 @@ def test_a_measured_profile_is_taken_when_asked_for(tmp_path):
         ({"name": "h100", "cost": "measured"}, "qwen3.5-0.8b", 1, "gpu.cost"),
         ({"name": "h200", "cost": "measured"}, "qwen3.5-4b", 1, "gpu.cost"),
         ({"name": "h200", "profile": str(path)}, "qwen3.5-4b", 1, "gpu.profile"),
-        ({"name": "h200", "cost": "measured"}, "qwen3.5-0.8b", 2, "gpu.profile"),
+        ({"name": "h200", "cost": "measured"}, "qwen3.5-0.8b", 2, "gpu.cost"),
+        ({"name": "h200", "profile": str(path)}, "qwen3.5-0.8b", 2, "gpu.profile"),
         ({"name": "h200", "cost": "roofline", "profile": str(path)}, "qwen3.5-0.8b", 1,
          "gpu.profile"),
         ({"name": "h200", "profile": str(tmp_path / "no.json")}, "qwen3.5-0.8b", 1,

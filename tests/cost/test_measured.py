@@ -163,7 +163,7 @@ def test_the_shipped_profile_predicts_the_held_out_steps(repo_dir):
     if not path.exists():
         pytest.skip("the measured steps are not in this checkout")
     steps = json.loads(path.read_text())["steps"]
-    cost = MeasuredCost(read_profile(shipped_profiles()["h200", "qwen3.5-0.8b"]))
+    cost = MeasuredCost(read_profile(shipped_profiles()["h200", "qwen3.5-0.8b", 1]))
     result = judge(predict(cost, steps), np.array([step["median_s"] for step in steps]))
     assert result.num_steps == 200
     assert result.median_absolute <= 0.03
