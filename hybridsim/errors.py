@@ -35,5 +35,5 @@ def unknown_name(place: str, value: object, allowed: list[str]) -> UserError:
     near = get_close_matches(str(value)[:200], allowed, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     return UserError(
-        place, f"unknown name {shorten(repr(value))}{hint}; allowed: {', '.join(allowed)}"
+        place, f"unknown name {shorten(repr(value))}{hint}; allowed: {', '.join(allowed) or 'none'}"
     )

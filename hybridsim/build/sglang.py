@@ -1,6 +1,7 @@
 """The SGLang engine, from values of a config."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,10 +11,18 @@ from hybridsim.config import UNLIMITED, CacheConfig, validate
 from hybridsim.engines.sglang.engine import SGLangEngine
 from hybridsim.engines.sglang.options import SGLangOptions, options_from
 from hybridsim.engines.sglang.sizing import SizingInputs, size_pools
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
 
 _OF_CACHE = ("kv_tokens", "state_slots", "page_size")
+_OPTIONS = [field.name for field in fields(SGLangOptions)]
+# The sizing names its inputs; a user knows them by the keys that they come from.
+_KEY_OF_SIZING = {
+    "sizing.memory_bytes": "cache.memory",
+    "sizing.ratio": "engine.mamba_full_memory_ratio",
+    "sizing.max_states": "engine.max_mamba_cache_size",
+    "sizing.max_running": "engine.max_running_requests",
+}
 
 
 class RawOptions(BaseModel):
@@ -109,17 +118,24 @@ def sized_options(
 ) -> tuple[SGLangOptions, SizingInputs]:
     """Options whose pools are split from a memory; `given` may hold sizing flags too."""
     flags, options = _parted(given)
-    inputs = validate(SizingFlags, flags, "engine").inputs(model, memory_bytes)
-    sizing = size_pools(options_from({**options, "page_size": page_size}), inputs)
+    first = options_from({**options, "page_size": page_size})
+    try:
+        inputs = validate(SizingFlags, flags, "engine").inputs(model, memory_bytes)
+        sizing = size_pools(first, inputs)
+    except UserError as error:
+        raise UserError(_KEY_OF_SIZING.get(error.place, error.place), error.message) from None
     sized = {"kv_tokens": sizing.kv_tokens, "state_slots": sizing.state_slots}
     return options_from({**options, **sized, "page_size": page_size}), inputs
 
 
 def _parted(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sizing flags, and options of the cache."""
-    for key in _OF_CACHE:
-        if key in given:
+    known = [*(set(_OPTIONS) - set(_OF_CACHE)), *SizingFlags.model_fields]
+    for key in given:
+        if key in _OF_CACHE:
             raise UserError(f"engine.{key}", f"belongs under cache; write cache.{key}")
+        if key not in known:
+            raise unknown_name(f"engine.{key}", key, sorted(known))
     flags = {key: value for key, value in given.items() if key in SizingFlags.model_fields}
     return flags, {key: value for key, value in given.items() if key not in flags}
 

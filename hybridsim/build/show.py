@@ -17,7 +17,9 @@ def _show_sglang(model: ModelSpec, memory_bytes: int, given: Mapping[str, Any]) 
     rest = dict(given)
     page_size = rest.pop("page_size", 1)
     if isinstance(page_size, bool) or not isinstance(page_size, int) or page_size < 1:
-        raise UserError("page_size", f"{page_size!r} is not allowed; allowed: an integer >= 1")
+        raise UserError(
+            "cache.page_size", f"{page_size!r} is not allowed; allowed: an integer >= 1"
+        )
     options, inputs = sized_options(model, memory_bytes, rest, page_size)
     return describe_sglang(options, inputs)
 
@@ -28,7 +30,7 @@ def _show_vllm(version: str, model: ModelSpec, memory_bytes: int, given: Mapping
     num_blocks = layout.num_blocks(memory_bytes)
     if num_blocks < 2:
         raise UserError(
-            "memory",
+            "cache.memory",
             f"{memory_bytes} bytes hold {num_blocks} blocks of {layout.bytes_per_block} bytes; "
             "allowed: room for at least 2",
         )
@@ -48,4 +50,8 @@ def show_engine(name: str, model: ModelSpec, memory_bytes: int, given: Mapping[s
         raise unknown_name("engine", name, list(SHOW))
     if not model.state_bytes and name.startswith("sglang"):
         raise UserError("model", f"{model.name} is no hybrid; this engine models hybrids only")
-    return SHOW[name](model, memory_bytes, given)
+    try:
+        return SHOW[name](model, memory_bytes, given)
+    except UserError as error:
+        place = "--memory" if error.place == "cache.memory" else error.place
+        raise UserError(place, error.message) from None

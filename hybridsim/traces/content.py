@@ -21,8 +21,15 @@ class LengthsOptions(TraceOptions):
 
     content: dict[str, Any] | None = Field(
         default=None,
-        description="generator: name, and its knobs; without it no hit rate can be had",
+        description="multi_turn_chat, or a mapping with generator and its knobs; without it no hit "
+        "rate can be had",
     )
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _named(cls, content: object) -> object:
+        """A text is short for {generator: text}."""
+        return {"generator": content} if isinstance(content, str) else content
 
     @field_validator("content")
     @classmethod
@@ -81,8 +88,11 @@ def with_content(
 
 def _checked(content: dict[str, Any]) -> tuple[str, Strict]:
     knobs = dict(content)
-    name = knobs.pop("generator", None)
-    if name not in GENERATORS:
+    if "generator" not in knobs:
+        names = ", ".join(sorted(GENERATORS))
+        raise UserError(f"{PLACE}.generator", f"is missing; allowed: one of {names}")
+    name = knobs.pop("generator")
+    if not isinstance(name, str) or name not in GENERATORS:
         raise unknown_name(f"{PLACE}.generator", name, sorted(GENERATORS))
     return name, parse_options(GENERATORS[name][0], knobs, PLACE)
 
@@ -171,6 +181,7 @@ def no_content_error(name: str) -> UserError:
     """Why a lengths-only trace has no hit rate, and what to do about it."""
     return UserError(
         PLACE,
-        f"{name} records lengths only, so it has no hit rate; allowed: a trace with content, or "
-        f"content made up by a generator ({', '.join(sorted(GENERATORS))})",
+        f"{name} records lengths only, so it has no hit rate; allowed: a trace with content, "
+        "mode: timed for times alone, or content made up by a generator, such as "
+        f"content: multi_turn_chat ({', '.join(sorted(GENERATORS))})",
     )

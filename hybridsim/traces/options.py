@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 from hybridsim.traces.marks import MarkRule
 
 
@@ -80,8 +80,9 @@ def _as_user_error(model: type[BaseModel], detail: Any, prefix: str) -> UserErro
         owner = _owner(model, detail["loc"][:-1])
         parent, _, key = place.rpartition(".")
         return unknown_name(parent, key, sorted(owner.model_fields))
-    value = "missing" if detail["type"] == "missing" else repr(detail["input"])
+    value = "missing" if detail["type"] == "missing" else shorten(repr(detail["input"]))
     message = detail["msg"].removeprefix("Value error, ")
+    message = message.split(" or instance of ")[0].replace("valid dictionary", "mapping")
     return UserError(place, f"{value}: {message}")
 
 

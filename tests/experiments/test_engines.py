@@ -87,7 +87,7 @@ BAD = [
     ({**SGLANG, "kv_tokens": 5}, {"kv_tokens": 9, "state_slots": 9}, "engine.kv_tokens"),
     (SGLANG, {"kv_tokens": 9}, "cache.state_slots"),
     (SGLANG, {"memory": "unlimited"}, "cache.memory"),
-    (SGLANG, {"memory": "20MB"}, "sizing.memory_bytes"),
+    (SGLANG, {"memory": "20MB"}, "cache.memory"),
     (SGLANG, {"num_blocks": 9}, "cache.num_blocks"),
     ({**SGLANG, "mamba_full_memory_ratio": 1.0}, {"kv_tokens": 9, "state_slots": 9},
      "engine.mamba_full_memory_ratio"),
@@ -126,6 +126,27 @@ def test_engine_show_prints_what_a_user_asks_before_start():
         assert number in " ".join(shown.split())
     shown = CliRunner().invoke(app, [*asked[:2], "sglang-0.5.23", *asked[3:]]).output
     assert "limited by state slots" in " ".join(shown.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("engine", "option", "said"),
+    [
+        ("sglang-0.5.23", "foo=1", ["engine.foo", "max_running_requests", "strategy"]),
+        ("sglang-0.5.23", "max_runing_requests=1", ["did you mean 'max_running_requests'"]),
+        ("sglang-0.5.23", "max_mamba_cache_size=2", ["engine.max_mamba_cache_size", "at least 5"]),
+        ("sglang-0.5.23", "kv_tokens=9", ["engine.kv_tokens", "under cache"]),
+        ("vllm-0.33.0", "foo=1", ["engine.foo", "max_model_len"]),
+        ("vllm-0.33.0", "spec_k=99999999999", ["--memory", "room for at least 2"]),
+        ("vllm-0.33.0", "user_block_size=many", ["engine.user_block_size", "'many'", "integer"]),
+        ("vllm-0.33.0", "max_model_len", ["--option", "key=value"]),
+    ],
+)
+def test_engine_show_names_what_may_be_set(engine, option, said):
+    asked = ["engine", "show", engine, "--model", "qwen3.5-0.8b", "--memory", "2GiB", "-o", option]
+    error = CliRunner().invoke(app, asked).exception
+    assert isinstance(error, UserError)
+    for part in said:
+        assert part in str(error)
 
 
 def test_a_sweep_over_engines_explains_every_lost_token(tmp_path: Path):

@@ -327,6 +327,30 @@ def test_made_up_content_keeps_every_length(tmp_path: Path, name: str) -> None:
     assert matches(again.requests, outputs=True) == match
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, "content.generator: is missing; allowed: one of multi_turn_chat"),
+        ({"generator": [1]}, "content.generator: unknown name"),
+        ("uniqe", "did you mean 'unique'"),
+        ({"generator": "unique", "x": 1}, "unknown name 'x'; allowed: none"),
+        (3, "content: 3: Input should be a mapping"),
+    ],
+)
+def test_made_up_content_is_named_in_full_or_refused(azure_path, content, said) -> None:
+    with pytest.raises(UserError, match=said):
+        read_trace(azure_path, "azure", options={"content": content})
+
+
+def test_a_name_alone_is_content_and_the_error_shows_how(azure_path: Path) -> None:
+    named = read_trace(azure_path, "azure", options={"content": "unique"})
+    whole = read_trace(azure_path, "azure", options={"content": {"generator": "unique"}})
+    assert named.assumptions == whole.assumptions
+    assert matches(named.requests) == matches(whole.requests)
+    with pytest.raises(UserError, match="such as content: multi_turn_chat"):
+        require_content(read_trace(azure_path, "azure"))
+
+
 def test_turns_of_a_chat_log_follow_each_other_in_time_and_not_in_the_file(tmp_path: Path) -> None:
     said = [{"role": "user", "content": "hello"}]
     rows = [

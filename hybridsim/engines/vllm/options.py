@@ -113,7 +113,7 @@ class VLLMOptions:
             if (value is None and key not in positive) or (key, value) == _DEFAULT_RETENTION:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: >= {least}")
+                raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: an integer >= {least}")
         is_number = isinstance(self.watermark, int | float) and self.watermark is not True
         if not is_number or not 0 <= self.watermark < 1:
             raise UserError("engine.watermark", f"{self.watermark!r} is not in [0, 1)")

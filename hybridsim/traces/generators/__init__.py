@@ -27,9 +27,9 @@ GENERATORS: dict[str, tuple[type[GeneratorOptions], Draw]] = {
 def parse(options: Mapping[str, object]) -> GeneratorOptions:
     """The options of the generator that `options["generator"]` names."""
     name = options.get("generator")
-    if name not in GENERATORS:
+    if not isinstance(name, str) or name not in GENERATORS:
         raise unknown_name("trace.generator", name, sorted(GENERATORS))
-    return parse_options(GENERATORS[str(name)][0], options)
+    return parse_options(GENERATORS[name][0], options)
 
 
 def draw(source: Source, options: Any) -> Iterator[Request]:
