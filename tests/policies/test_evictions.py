@@ -112,6 +112,16 @@ def test_coverage_drops_the_state_whose_loss_costs_the_shortest_replay():
     assert kept_states(requests, "coverage", 3) == ["aaaaaa", "cccccc", "dddddd"]
 
 
+def test_tlru_sees_that_a_state_above_makes_one_below_spare():
+    """Needed: a state without which the next prompt, 1 token longer, would compute more than 3. The
+    state at 8 was needed until one at 7 came; then it goes before the older one of zzzz.
+    """
+    eviction = {"name": "tlru", "threshold_tokens": 3, "next_prompt_tokens": 1}
+    requests = ["zzzz", "abcdefgh", "abcdefg", "yyyy"]
+    assert kept_states(requests[:3], eviction, 3) == ["abcdefg", "abcdefgh", "zzzz"]
+    assert kept_states(requests, eviction, 3) == ["abcdefg", "yyyy", "zzzz"]
+
+
 @pytest.mark.parametrize("slots", [16, 24, 32, 40, 48])
 def test_coverage_keeps_something_of_every_chain(slots):
     """SGLang #38000's workload, 16 states a chain: chains 0, 1, 2, a fork of chain 0 after 4
