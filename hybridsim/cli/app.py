@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 # Every module has `register(app)`, which adds its commands.
-COMMAND_MODULES = ("run", "trace", "model", "curve", "bound", "plan", "engine", "calibrate")
+COMMAND_MODULES = ("run", "trace", "model", "curve", "bound", "plan", "engine", "cost", "calibrate")
 
 
 def _print_version(wanted: bool) -> None:

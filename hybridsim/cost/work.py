@@ -100,4 +100,4 @@ def keys_read(kind: AttentionCount, num_decodes: int, context_tokens: int) -> in
 
 def copy_work(copied_bytes: int) -> Work:
     """States copied from slot to slot, all layers in one launch: read and written."""
-    return Work(classes.COPY, 0, 2 * copied_bytes, 1 if copied_bytes else 0)
+    return Work(classes.COPY, 0, 2 * copied_bytes, 1)

@@ -1,0 +1,1 @@
+"""`hybridsim cost`: what the cost models say, beside what was measured."""
