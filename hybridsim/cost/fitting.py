@@ -1,4 +1,4 @@
-"""`python -m hybridsim.cost.fitting PROFILE --held-out STEPS --out DIR`: fit a profile, judge it.
+"""`python -m hybridsim.cost.fitting`: fit profiles to whole steps and judge them by others.
 
 The fit uses the whole steps in the profile itself; the held-out steps are only compared with.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.measured import Fit, MeasuredCost, parse_profile
+from hybridsim.cost.profiles import shipped_profiles
 
 Step = Mapping[str, Any]
 
@@ -85,41 +86,80 @@ def write_table(path: Path, steps: Sequence[Step], predicted: np.ndarray) -> Non
             ])  # fmt: skip
 
 
-def draw(path: Path, measured: np.ndarray, predicted: np.ndarray, title: str) -> None:
-    """Predicted against measured milliseconds, and the relative error below."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A profile's held-out steps: seconds measured and predicted `[steps]`, and their errors."""
+
+    name: str
+    title: str
+    measured: np.ndarray
+    predicted: np.ndarray
+    result: Judgement
+    fit: Fit
+    notes: list[str]
+
+
+def draw(path: Path, profiles: Sequence[Judged]) -> None:
+    """For each profile predicted against measured milliseconds, and the relative error below."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 7), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=[3, 1.3], sharex=True)
-    limits = [measured.min() * 900, measured.max() * 1100]
-    above.loglog(limits, limits, color="0.6", linewidth=1)
-    above.loglog(measured * 1e3, predicted * 1e3, ".", markersize=5)
-    above.set(ylabel="predicted step (ms)", title=title)
-    below.axhspan(-3, 3, color="0.9")
-    below.semilogx(measured * 1e3, (predicted / measured - 1) * 100, ".", markersize=5)
-    below.set(xlabel="measured step (ms)", ylabel="error (%)")
-    figure.savefig(path, dpi=120)
+    figure = Figure(figsize=(4.2 * len(profiles), 6.5), layout="constrained")
+    axes = figure.subplots(
+        2, len(profiles), height_ratios=[3, 1.4], sharex="col", sharey="row", squeeze=False
+    )
+    everything = np.concatenate([judged.measured for judged in profiles])
+    limits = [everything.min() * 900, everything.max() * 1100]
+    for judged, above, below in zip(profiles, *axes, strict=True):
+        measured = judged.measured * 1e3
+        above.loglog(limits, limits, color="0.6", linewidth=1)
+        above.loglog(measured, judged.predicted * 1e3, ".", markersize=5)
+        above.set_title(judged.title, fontsize=10)
+        below.axhspan(-3, 3, color="0.9")
+        below.semilogx(measured, (judged.predicted / judged.measured - 1) * 100, ".", markersize=5)
+        below.set_xlabel("measured step (ms)")
+    axes[0, 0].set_ylabel("predicted step (ms)")
+    axes[1, 0].set_ylabel("error (%)")
+    figure.savefig(path, dpi=110)
+
+
+def fit_and_judge(path: Path, folder: Path) -> Judged:
+    """Write the fit into the profile at `path` and the table of its held-out steps into `folder`.
+
+    The steps are read from `folder/<profile's name>.steps.json`.
+    """
+    name = path.stem
+    data = json.loads(path.read_text())
+    data["fit"] = asdict(fit(data, path.name))
+    path.write_text(json.dumps(data, separators=(",", ":")) + "\n")
+    profile = parse_profile(data, path.name)
+    cost = MeasuredCost(profile)
+    steps = json.loads((folder / f"{name}.steps.json").read_text())["steps"]
+    predicted = predict(cost, steps)
+    measured = np.array([step["median_s"] for step in steps])
+    write_table(folder / f"{name}.csv", steps, predicted)
+    rank = "" if profile.tp == 1 else f", one rank of {profile.tp}"
+    title = f"{profile.model}{rank}\n{profile.machine['gpu']}, {len(steps)} held-out steps"
+    result = judge(predicted, measured)
+    return Judged(name, title, measured, predicted, result, profile.fit, cost.notes())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.cost.fitting", description=__doc__)
-    parser.add_argument("profile", type=Path, help="profile to fit; the fit is written into it")
-    parser.add_argument("--held-out", type=Path, required=True, help="steps to compare with")
-    parser.add_argument("--out", type=Path, required=True, help="folder for table and figure")
+    parser.add_argument(
+        "profiles", type=Path, nargs="*", help="profiles to fit (default: those that ship)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/calibration"),
+        help="folder with <profile>.steps.json, for tables and figure",
+    )  # fmt: skip
     options = parser.parse_args()
-    data = json.loads(options.profile.read_text())
-    data["fit"] = asdict(fit(data, options.profile.name))
-    options.profile.write_text(json.dumps(data, separators=(",", ":")) + "\n")
-    cost = MeasuredCost(parse_profile(data, options.profile.name))
-    steps = json.loads(options.held_out.read_text())["steps"]
-    predicted = predict(cost, steps)
-    measured = np.array([step["median_s"] for step in steps])
-    result = judge(predicted, measured)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_table(options.out / "held_out.csv", steps, predicted)
-    title = f"{data['model']} on {data['machine']['gpu']}: {result.num_steps} held-out steps"
-    draw(options.out / "held_out.png", measured, predicted, title)
-    summary = {"fit": data["fit"], "held_out": asdict(result), "notes": cost.notes()}
+    paths = options.profiles or list(shipped_profiles().values())
+    judged = [fit_and_judge(path, options.out) for path in paths]
+    draw(options.out / "held_out.png", judged)
+    summary = {
+        each.name: {"fit": asdict(each.fit), "held_out": asdict(each.result), "notes": each.notes}
+        for each in judged
+    }
     (options.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 

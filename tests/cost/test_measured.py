@@ -5,9 +5,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridsim.cost import get_cost_model
+from hybridsim.cost.allreduce import Allreduce
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.break_even import break_even_tokens
 from hybridsim.cost.fitting import fit, judge, predict
@@ -15,6 +17,7 @@ from hybridsim.cost.measured import PARTS, MeasuredCost, parse_profile, read_pro
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.tables import Curve, read_table
 from hybridsim.errors import UserError
+from hybridsim.models import MoeSpec, get_model
 
 
 def operator(axes, function):
@@ -157,16 +160,98 @@ def test_tables_are_exact_at_their_points():
         assert table.power_row(x).at(y) == pytest.approx(1 + x * y)
 
 
-def test_the_shipped_profile_predicts_the_held_out_steps(repo_dir):
-    """The issue's bounds: median 3 %, p95 8 %, bias 1 % over 200 steps that no fit has seen."""
-    path = repo_dir / "results" / "calibration" / "held_out_steps.json"
-    if not path.exists():
+def test_experts_and_all_reduces_are_added_where_a_profile_has_them():
+    """3 tokens: 30 us of experts. 2 ranks, 8 bytes a token, 5 sublayers: each sends 2 * (1/2) * 24
+    bytes at 24 MB/s = 1 us and waits 2 us, 15 us in all, which the fit does not scale."""
+    data = profile_data()
+    data["operators"]["experts"] = operator([(1, 100, 1000)], lambda n: 1e-5 * n)
+    data["fit"] = {"overhead_s": 1e-4, "scale": 2.0}
+    plain = MeasuredCost(parse_profile(profile_data(), "p"))
+    cost = MeasuredCost(parse_profile(data, "p"), Allreduce(2, 8, 5, 24e6, 2e-6))
+    expected = 1e-4 + 2 * (plain.step_s((), 3, 300) + 3e-5) + 15e-6
+    assert cost.step_s((), 3, 300) == pytest.approx(expected)
+    total = sum(cost.step_s((), 3, 300 + 3 * i) for i in range(9))
+    assert cost.decode_steps_s(9, 3, 300) == pytest.approx(total)
+    assert any("not measured" in note for note in cost.notes())
+    assert not any("not measured" in note for note in plain.notes())
+
+
+def shipped(key):
+    """The cost model of a shipped profile, as an experiment gets it."""
+    gpu, model, tp = key
+    return get_cost_model({"name": gpu, "cost": "measured"}, get_model(model), tp)
+
+
+SHIPPED = pytest.mark.parametrize("key", shipped_profiles(), ids=str)
+CHUNKS = st.lists(
+    st.builds(PrefillChunk, st.integers(1, 20000), st.integers(0, 40000)), max_size=4
+)  # fmt: skip
+
+
+@SHIPPED
+@settings(max_examples=40)
+@given(CHUNKS, st.integers(0, 600), st.integers(0, 20000), st.integers(1, 500), st.integers(0, 3))
+def test_no_step_is_cheaper_for_doing_more(key, chunks, decodes, context, more, which):
+    """More new tokens, a longer prefix, a chunk more, a request more, longer contexts, a copy."""
+    cost = shipped(key)
+    before = cost.step_s(chunks, decodes, decodes * context) * (1 - 1e-9)
+    assert cost.step_s([*chunks, PrefillChunk(more, 0)], decodes, decodes * context) >= before
+    assert cost.step_s(chunks, decodes + 1, (decodes + 1) * context) >= before
+    assert cost.step_s(chunks, decodes, decodes * (context + more)) >= before
+    assert cost.step_s(chunks, decodes, decodes * context, copied_bytes=more) >= before
+    if chunks:
+        which %= len(chunks)
+        old = chunks[which]
+        for new in (
+            PrefillChunk(old.num_new_tokens + more, old.num_prefix_tokens),
+            PrefillChunk(old.num_new_tokens, old.num_prefix_tokens + more),
+        ):
+            changed = [*chunks[:which], new, *chunks[which + 1 :]]
+            assert cost.step_s(changed, decodes, decodes * context) >= before
+
+
+@SHIPPED
+@settings(max_examples=20)
+@given(st.integers(1, 600), st.integers(1, 300), st.integers(0, 40000))
+def test_decode_steps_of_shipped_profiles_add_up(key, requests, steps, context):
+    cost = shipped(key)
+    start = requests * context
+    total = sum(cost.step_s((), requests, start + i * requests) for i in range(steps))
+    assert cost.decode_steps_s(steps, requests, start) == pytest.approx(total, rel=1e-9)
+
+
+# Profile -> held-out steps, and the most that median, 95th percentile and bias may be.
+CLAIMS = {("h200", "qwen3.5-0.8b", 1): (200, 0.03, 0.08, 0.01)}
+
+
+@SHIPPED
+def test_shipped_profiles_predict_steps_that_no_fit_has_seen(key, repo_dir):
+    """As docs/calibration.md claims; for qwen3.5-0.8b these are the bounds asked for."""
+    path = shipped_profiles()[key]
+    steps_path = repo_dir / "results" / "calibration" / f"{path.stem}.steps.json"
+    if not steps_path.exists():
         pytest.skip("the measured steps are not in this checkout")
-    steps = json.loads(path.read_text())["steps"]
-    cost = MeasuredCost(read_profile(shipped_profiles()["h200", "qwen3.5-0.8b", 1]))
+    measured = json.loads(steps_path.read_text())
+    assert (measured["model"], measured["tp"]) == key[1:]
+    steps = measured["steps"]
+    cost = MeasuredCost(read_profile(path))
     result = judge(predict(cost, steps), np.array([step["median_s"] for step in steps]))
-    assert result.num_steps == 200
-    assert result.median_absolute <= 0.03
-    assert result.p95_absolute <= 0.08
-    assert abs(result.bias) <= 0.01
-    assert set(PARTS) == set(cost.profile.tables)
+    num_steps, median, p95, bias = CLAIMS[key]
+    assert result.num_steps == num_steps
+    assert result.median_absolute <= median
+    assert result.p95_absolute <= p95
+    assert abs(result.bias) <= bias
+    assert set(PARTS) <= set(cost.profile.tables)
+
+
+@SHIPPED
+def test_shipped_profiles_are_of_the_model_they_name(key):
+    gpu, model, tp = key
+    profile = read_profile(shipped_profiles()[key])
+    spec = get_model(model).for_rank(tp)
+    assert (profile.model, profile.tp) == (model, tp)
+    assert profile.state_bytes == spec.state_bytes
+    assert gpu in profile.machine["gpu"].lower()
+    assert all(profile.machine[x] for x in ("driver", "torch", "triton", "commit", "date"))
+    has_experts = any(isinstance(ffn, MoeSpec) for ffn in spec.ffn_layers)
+    assert ("experts" in profile.tables) == has_experts
