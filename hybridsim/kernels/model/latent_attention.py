@@ -18,7 +18,7 @@ from hybridsim.models import AttentionSpec
 
 # Expanding one token of a prefix costs as much as absorbed attention costs more than expanded for
 # this many new tokens over it, measured on an H200.
-BREAK_EVEN_TOKENS = 64
+BREAK_EVEN_TOKENS = 80
 
 Inputs = tuple[torch.Tensor, ...]
 
