@@ -106,8 +106,8 @@ def _num_blocks(routing: Routing, rows: int) -> int:
     return min(assignments, routing.counts.shape[0] + assignments // rows)
 
 
-# Up to so many rows an expert in the mean -> tiles of gate_up and of down: the fastest of about four
-# each, on an H200 at the shapes of Qwen3-Next and Kimi Linear, 1 to 16384 tokens.
+# Up to so many rows an expert in the mean -> tiles of gate_up and of down: the fastest of about
+# four each, on an H200 at the shapes of Qwen3-Next and Kimi Linear, 1 to 16384 tokens.
 _TILES = (
     (8, Tile(16, 64, 128, 4, 4), Tile(16, 128, 128, 4, 3)),
     (24, Tile(32, 64, 128, 4, 3), Tile(32, 128, 128, 4, 3)),
