@@ -61,7 +61,7 @@ class VLLMEngine:
             self.scheduler.complete(step)
             idle = 0 if step.num_new_tokens else idle + 1
             if idle > MOST_IDLE_STEPS or seq.num_preemptions > MOST_PREEMPTIONS:
-                self._give_up(seq)
+                self._give_up(seq, content)
                 return self._refused(request, seq)
         return self._finished(request, content, seq)
 
@@ -89,11 +89,13 @@ class VLLMEngine:
         self.num_too_long += not fits
         return fits and self.stuck is None
 
-    def _give_up(self, seq: Sequence) -> None:
-        if self.options.abort_stuck:
-            self.scheduler.abort(seq)
-        else:
+    def _give_up(self, seq: Sequence, content: Content) -> None:
+        """What it had computed before it was preempted may still be hit by others."""
+        if not self.options.abort_stuck:
             self.stuck = seq.request_id
+            return
+        self.scheduler.abort(seq)
+        self.misses.remember(content, seq.num_lost_tokens, tuple(sorted(set(seq.checkpoints))))
 
     # -- several at once -------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class VLLMEngine:
     ) -> None:
         """The head of the queue can never start: give it up, and all behind it with it."""
         head = self.scheduler.waiting.head
-        self._give_up(head)
+        self._give_up(head, live[head.index][2])
         blocked = [head] if self.options.abort_stuck else list(self.scheduler.waiting)
         for seq in blocked:
             place, request, _ = live.pop(seq.index)

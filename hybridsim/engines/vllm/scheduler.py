@@ -154,6 +154,7 @@ class Scheduler:
             victim = self.running.pop()
         self.cache.release(victim)
         victim.is_running = False
+        victim.num_lost_tokens = max(victim.num_lost_tokens, victim.num_computed_tokens)
         victim.num_computed_tokens = victim.num_draft_tokens = 0
         victim.num_preemptions += 1
         self.waiting.add(victim, first=True)

@@ -12,7 +12,8 @@ class Sequence:
 
     keys: content name of every `unit` tokens of prompt and output (see `names`), of which those
     with `lookahead_tokens` more tokens present exist by now.
-    num_tokens: prompt and generated tokens so far; num_computed_tokens: those with KV.
+    num_tokens: prompt and generated tokens so far; num_computed_tokens: those with KV;
+    num_lost_tokens: those that had it at a preemption, at the most.
     junction: where a sibling's attention blocks end although its state does not reach there; 0 if
     nowhere. From `chunks` on, the fields only report: (start, length) of every prefill chunk,
     blocks allocated, evictions caused, checkpoint positions saved, what the first lookup found,
@@ -29,6 +30,7 @@ class Sequence:
     priority: int = 0
     num_tokens: int = 0
     num_computed_tokens: int = 0
+    num_lost_tokens: int = 0
     num_draft_tokens: int = 0
     junction: int = 0
     is_prefilling: bool = False

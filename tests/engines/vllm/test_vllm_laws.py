@@ -216,6 +216,26 @@ def test_stuck_among_others_ends_a_concurrent_run() -> None:
     assert [record.miss_reason for record in records] == ["cold", "refused", "cold"]
 
 
+def test_what_a_request_had_computed_before_it_was_given_up_counts_as_seen() -> None:
+    """Blocks of one token: R0 needs too many, R1 and R2 are preempted in the middle and given up.
+    What they leave is hit by R3, whose first 12 tokens R2 had computed: 12 seen, 6 of them hit."""
+    served_by = engine(
+        23, version="0.27.1", block_size=1, abort_stuck=True, max_num_batched_tokens=64,
+        max_num_seqs=4, check_startup=False, max_model_len=256,
+    )  # fmt: skip
+    prompts = [
+        [("a", 18), ("b", 3)], [("a", 6), ("c", 8)], [("a", 15), ("c", 1)], [("a", 12), ("c", 1)]
+    ]  # fmt: skip
+    records = [
+        served_by.serve(request(f"r{i}", prompt, output))
+        for i, (prompt, output) in enumerate(zip(prompts, (12, 12, 2, 2), strict=True))
+    ]
+    assert [record.miss_reason for record in records[:3]] == ["refused"] * 3
+    assert records[3].num_hit_tokens == 6
+    assert list(records[3].lost_tokens.values()) == [12 - 6]
+    served_by.check()
+
+
 @pytest.mark.parametrize(
     ("options", "reasons"),
     [
