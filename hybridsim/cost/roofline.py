@@ -89,7 +89,7 @@ class RooflineCost:
                      for x in self._counts.attention)  # fmt: skip
             work = [count.attention_decode_work(x, num_decodes, keys) for x, keys in reads]
             parts |= self._sums(work)
-        if self.model.tp > 1:
+        if self.model.tp > 1 and num_tokens:
             parts["allreduce"] = self._allreduce.step_s(num_tokens)
         parts["overhead"] = self.efficiency.step_overhead_s
         return parts

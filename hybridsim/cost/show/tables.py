@@ -21,7 +21,7 @@ def _table(title: str, first: Sequence[str], numbers: Sequence[str]) -> Table:
     for name in first:
         table.add_column(name, no_wrap=True)
     for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     return table
 
 
@@ -29,13 +29,13 @@ def typical(
     name: str, steps: Mapping[str, Mapping[str, float]], measured_s: Mapping[str, float]
 ) -> Table:
     """Milliseconds of a few steps by the roofline's parts; measured_s: by a profile, if any."""
-    parts = in_order(steps)
-    heads = [*parts, "step", *(["measured model"] if measured_s else [])]
-    table = _table(f"{name}: roofline of typical steps, ms", ("step",), heads)
-    for step, seconds in steps.items():
-        cells = [_ms(seconds[part]) if part in seconds else "" for part in parts]
-        cells.append(_ms(sum(seconds.values())))
-        table.add_row(step, *cells, *([_ms(measured_s[step])] if measured_s else []))
+    table = _table(f"{name}: roofline of typical steps, ms", ("part",), tuple(steps))
+    for part in in_order(steps):
+        table.add_row(part, *(_ms(one[part]) if part in one else "" for one in steps.values()))
+    table.add_section()
+    table.add_row("step", *(_ms(sum(one.values())) for one in steps.values()))
+    if measured_s:
+        table.add_row("measured model", *(_ms(measured_s[step]) for step in steps))
     return table
 
 
@@ -85,22 +85,20 @@ def gpus(known: Iterable[Gpu]) -> Table:
 
 def profiles(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Table:
     """(GPU name, JSON object) of each profile. error: root mean square on the fit's own steps."""
-    table = _table(
-        "measured profiles (gpu: {name: NAME, cost: measured})",
-        ("gpu", "model"),
-        ("tp", "points", "error"),
-    )
-    for name in ("date", *_VERSIONS):
-        table.add_column(name, no_wrap=True)
+    title = "measured profiles (gpu: {name: NAME, cost: measured})"
+    table = _table(title, ("gpu", "model"), ("tp", "points", "error"))
+    table.add_column("date", no_wrap=True)
+    table.add_column("versions")
     for gpu_name, data in rows:
         machine = data["machine"]
         count = sum(len(operator["points"]) for operator in data["operators"].values())
         error = data.get("fit", {}).get("error")
+        error_text = "" if error is None else f"{error:.1%}"
+        versions = ", ".join(f"{name} {machine[name]}" for name in _VERSIONS if machine.get(name))
+        date = str(machine.get("date", ""))
         table.add_row(
-            gpu_name, data["model"], str(data["tp"]), f"{count:,}",
-            "" if error is None else f"{error:.1%}",
-            *(str(machine.get(name, "")) for name in ("date", *_VERSIONS)),
-        )  # fmt: skip
+            gpu_name, data["model"], str(data["tp"]), f"{count:,}", error_text, date, versions
+        )
     return table
 
 
