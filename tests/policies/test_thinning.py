@@ -1,6 +1,11 @@
 """Thinning rules by hand-worked examples."""
 
+from fractions import Fraction
+from types import SimpleNamespace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from workbench import ask, make_cache, states
 
 from hybridsim.errors import UserError
@@ -47,6 +52,24 @@ def test_variance_keeps_the_spacing_even():
     # is worse still.
     requests = [ask("a" * 20, marks=(2, 3, 10, 20))]
     assert depths(requests, {"name": "variance", "max_states": 3}, "marked")[0] == [3, 10, 20]
+
+
+@given(ends=st.sets(st.integers(1, 60), min_size=2, max_size=12), cap=st.integers(1, 6))
+def test_variance_leaves_the_most_even_gaps_at_each_drop(ends, cap):
+    states = [SimpleNamespace(end=x, state_locks=0, state_source="prefix") for x in sorted(ends)]
+    rule = make_thinning({"name": "variance", "max_states": cap})
+    left = sorted(ends)
+
+    def variance(chosen):
+        gaps = [Fraction(b - a) for a, b in zip([0, *chosen], chosen, strict=False)]
+        mean = sum(gaps) / len(gaps)
+        return sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
+
+    for dropped in rule.dropped(states):
+        without = [[x for x in left if x != end] for end in left[:-1]]
+        left.remove(dropped.end)
+        assert variance(left) == min(map(variance, without))
+    assert len(left) == max(min(len(ends), cap), 1)
 
 
 def test_variance_spares_prompt_ends():

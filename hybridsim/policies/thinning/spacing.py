@@ -5,9 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from hybridsim.policies.base import FloatArray, Resident, Thinning
+from hybridsim.policies.base import Resident, Thinning
 from hybridsim.policies.make import at_least
 from hybridsim.records import HitSource
 
@@ -27,15 +25,18 @@ class _GapCap(Thinning):
             spare = [row for row in range(len(left) - 1) if self.may_go(left[row])]
             if not spare:
                 return
-            ends = np.array([x.end for x in left], dtype=np.float64)
+            ends = [0, *(x.end for x in left)]
             yield left.pop(min(spare, key=lambda row: self.loss(ends, row)))
 
     def may_go(self, item: Resident) -> bool:
         return not item.state_locks
 
     @abstractmethod
-    def loss(self, ends: FloatArray, row: int) -> float:
-        """What dropping the state in `row` costs; `ends`: [states] rising token positions."""
+    def loss(self, ends: Sequence[int], row: int) -> int:
+        """What dropping the state in `row` costs, in some unit.
+
+        ends: 0, then the rising token positions of the states, so that the row's is the next.
+        """
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class CoverageCap(_GapCap):
     source: ClassVar[str] = "llama.cpp #25592 (closest to its neighbour), SGLang #38000"
     deviation: ClassVar[str] = "Distance to the neighbour above only: that is what a miss replays."
 
-    def loss(self, ends: FloatArray, row: int) -> float:
-        return float(ends[row] - (ends[row - 1] if row else 0))
+    def loss(self, ends: Sequence[int], row: int) -> int:
+        return ends[row + 1] - ends[row]
 
 
 @dataclass(frozen=True)
@@ -65,5 +66,7 @@ class VarianceCap(_GapCap):
     def may_go(self, item: Resident) -> bool:
         return not item.state_locks and item.state_source != HitSource.PROMPT_END
 
-    def loss(self, ends: FloatArray, row: int) -> float:
-        return float(np.diff(np.delete(ends, row), prepend=0.0).var())
+    def loss(self, ends: Sequence[int], row: int) -> int:
+        """Gaps a and b become a + b. Their sum and number do not depend on the row, so the variance
+        grows with the sum of squares, by 2ab."""
+        return (ends[row + 1] - ends[row]) * (ends[row + 2] - ends[row + 1])
