@@ -20,6 +20,7 @@ from hybridsim.cli.options import (
     result_folder,
     sizes,
 )
+from hybridsim.errors import UserError
 
 _HELP = """Find the best split, policy and settings for a memory, and check them by replay.
 
@@ -49,6 +50,10 @@ def _plan(
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(help="Only these policies (research): a name or YAML mapping, repeatable."),
+    ] = None,
+    eviction: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these evictions (research), the first as a start; repeatable."),
     ] = None,
     engine_option: Annotated[
         list[str] | None,
@@ -81,11 +86,13 @@ def _plan(
         num_seeds=seeds,
         fixed=key_values(engine_option or [], "--engine-option"),
     )
+    if eviction and engine != command.RESEARCH:
+        raise UserError("--eviction", f"{engine} has its own; allowed: --engine-option")
     command.check(options)
     wish = make_wish(
         format_name=format_name, model=model, layout="split" if is_experiment(source) else None,
         page_size=page_size, warmup=warmup, first=first, option=option, overrides=overrides,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint, eviction=eviction,
     )  # fmt: skip
     inputs = load_inputs(source, wish, tp)
     name = f"{inputs.subject.name}-plan-{inputs.subject.model.name}-{engine}"

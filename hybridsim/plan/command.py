@@ -6,17 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
 from hybridsim.analysis.curve import CacheRules, lru_surface
 from hybridsim.analysis.inputs import Subject, Wish
 from hybridsim.analysis.planner import SplitRules
 from hybridsim.analysis.steps import Surface
+from hybridsim.config import parse_value
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.files import make_folder
 from hybridsim.plan import sglang, vllm
 from hybridsim.plan.bench import Bench, Trial
+from hybridsim.plan.candidates import EVICTIONS, candidates, label_of
+from hybridsim.plan.common import REFRESH
 from hybridsim.plan.confidence import (
     CrossCheck,
     SeedCheck,
@@ -28,7 +30,7 @@ from hybridsim.plan.confidence import (
 from hybridsim.plan.figures import write_figures
 from hybridsim.plan.inputs import Inputs
 from hybridsim.plan.report import Report, print_report, write_report
-from hybridsim.plan.research import ResearchPlanner, candidates, label_of
+from hybridsim.plan.research import EVICTION, ResearchPlanner
 from hybridsim.plan.result import MemoryPlan, Planner, TargetPlan
 from hybridsim.plan.sglang import SGLangPlanner
 from hybridsim.plan.vllm import VLLMPlanner
@@ -106,14 +108,15 @@ def _planner(subject: Subject, bench: Bench, options: PlanOptions, wish: Wish) -
         page_tokens = wish.page_size or 1
         return SGLangPlanner(bench, replace(subject.rules, page_tokens=page_tokens), options.step)
     policies = _policies(subject, wish)
-    return ResearchPlanner(bench, subject.rules, policies, options.step)
+    evictions = [parse_value(text, "--eviction") for text in wish.eviction] or EVICTIONS
+    return ResearchPlanner(bench, subject.rules, policies, options.step, evictions)
 
 
 def _policies(subject: Subject, wish: Wish) -> dict[str, Any]:
     """Those named on the command line, else all that the research cache has."""
     if not wish.checkpoint:
         return candidates(subject.trace.requests)
-    values = [yaml.safe_load(text) for text in wish.checkpoint]  # checked when it was loaded
+    values = [parse_value(text, "--checkpoint") for text in wish.checkpoint]  # checked before
     return {label_of(value): value for value in values}
 
 
@@ -151,7 +154,10 @@ def _trial_label(bench: Bench, trial: Trial) -> str:
     slots = f"{trial.capacity.state_slots} states"
     if bench.engine == SGLANG:
         return f"{sglang.label_of(trial)}, {slots}"
-    return f"{label_of(trial.settings['cache.checkpoint'])}, {slots}"
+    named = [label_of(trial.settings["cache.checkpoint"])]
+    if EVICTION in trial.settings:
+        named.append(label_of(trial.settings[EVICTION]))
+    return ", ".join([*named, slots])
 
 
 def _one_pass_of(
@@ -168,7 +174,7 @@ def _one_pass_of(
         policy = make_checkpoint(planner.policies.get(label, label))
 
     def surface_of(requests: Sequence[Request], num_warmup: int) -> Surface:
-        return lru_surface(requests, rules, policy, num_warmup=num_warmup)
+        return lru_surface(requests, rules, policy, num_warmup=num_warmup, refresh=REFRESH)
 
     return planner.rules, surface_of
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hybridsim.analysis.curve import CacheRules, lru_surface
+from hybridsim.analysis.curve import CacheRules, Refresh, lru_surface
 from hybridsim.analysis.passes import cached_trie
 from hybridsim.analysis.planner import (
     GIB,
@@ -24,6 +24,7 @@ from hybridsim.units import format_bytes
 _MOST_BYTES = 2**46
 _CLOSE = 1.04
 _ALMOST = 1e-5  # a hit rate's part that tidy numbers may cost
+REFRESH: Refresh = "path"  # as the research cache with `lru`, whose replays judge it
 _SPLIT = ("cache.memory", "cache.state_fraction", "engine.max_mamba_cache_size")
 
 
@@ -38,7 +39,9 @@ def surfaces(
     found = {}
     for label, policy in policies.items():
         try:
-            found[label] = lru_surface(requests, rules, policy, num_warmup=num_warmup, trie=trie)
+            found[label] = lru_surface(
+                requests, rules, policy, num_warmup=num_warmup, refresh=REFRESH, trie=trie
+            )
         except UserError:
             continue
     return found

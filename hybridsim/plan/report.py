@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from hybridsim.analysis.inputs import Subject
 from hybridsim.config import exact_size
 from hybridsim.plan.bench import Trial
+from hybridsim.plan.common import REFRESH
 from hybridsim.plan.confidence import CrossCheck, SeedCheck
 from hybridsim.plan.result import MemoryPlan, TargetPlan
 from hybridsim.units import format_bytes
@@ -101,9 +102,9 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
         off = 100 * (plan.best.token_hit_rate - found.rate)
         kind, why = f"a relative, {found.label}", "other rules"
         if found.is_exact:
-            kind, why = "the same policy", "pinning, the running state, states not kept again"
+            kind, why = "the same policy", "the running request's own memory, pools that meet"
         lines.append(
-            f"one pass ({kind}) at these pools: {_percent(found.rate)}; "
+            f"one pass ({kind}, lru refresh {REFRESH}) at these pools: {_percent(found.rate)}; "
             f"the replay is {off:+.3f} points off ({why})"
         )
         lines.append(
@@ -193,8 +194,9 @@ def _plan_json(report: Report, plan: MemoryPlan) -> dict[str, Any]:
         "below": asdict(near.below) if near and near.below else None,
         "above": asdict(near.above) if near and near.above else None,
         "one_pass": one and {
-            "label": one.label, "is_exact": one.is_exact, "token_hit_rate": one.rate,
-            "split": asdict(one.split), "gain_points_per_gib": asdict(one.gains),
+            "label": one.label, "refresh": REFRESH, "is_exact": one.is_exact,
+            "token_hit_rate": one.rate, "split": asdict(one.split),
+            "gain_points_per_gib": asdict(one.gains),
         },
         "gain_points_per_gib": {gain.where: gain.points for gain in plan.gains},
         "flags": plan.flags,

@@ -15,6 +15,7 @@ from hybridsim.analysis.planner import (
 )
 from hybridsim.analysis.steps import Surface
 from hybridsim.plan.bench import Bench, Settings, Trial
+from hybridsim.plan.candidates import EVICTIONS, label_of
 from hybridsim.plan.common import (
     gains_by_replay,
     needed_split,
@@ -24,46 +25,14 @@ from hybridsim.plan.common import (
     tidy_fraction,
 )
 from hybridsim.plan.result import CurveTarget, Gain, MemoryPlan, OnePass, TargetPlan
-from hybridsim.plan.search import best_of, better, climb
+from hybridsim.plan.search import best_of, better, climb, descend
 from hybridsim.policies import make_checkpoint
-from hybridsim.request import Request
 
-ALWAYS: tuple[Any, ...] = (
-    "prompt_end",
-    {"name": "every", "tokens": 1024},
-    {"name": "every", "tokens": 4096},
-    "all_blocks",
-    "sqrt",
-    "log",
-    {"name": "balanced", "states": 4},
-    "branch",
-    "prompt_end+branch",
-    {"name": "retention", "tokens": 0},
-)
 _AGREES = 0.002  # one pass and replay this close: the surface is believed where the split goes
 _CONTENDS = 0.15  # policies within this part of the best get their split searched closely
 _FAR_BELOW = 0.25
 _ELSEWHERE = (0.2, 0.4, 0.6)
-WITH_OUTPUTS: tuple[Any, ...] = ("turn_end", "prompt_end+turn_end", "marconi")
-
-
-def candidates(requests: Sequence[Request]) -> dict[str, Any]:
-    """Label -> `cache.checkpoint`. Those that save in outputs, or at marks, only where there are
-    any."""
-    values = list(ALWAYS)
-    if any(request.output.num_known_tokens for request in requests):
-        values += WITH_OUTPUTS
-    if any(request.marks for request in requests):
-        values.append("marked")
-    return {label_of(value): value for value in values}
-
-
-def label_of(value: Any) -> str:
-    """`every(tokens=1024)`, as experiments write it in tables."""
-    if isinstance(value, str):
-        return value
-    options = ", ".join(f"{key}={given}" for key, given in value.items() if key != "name")
-    return f"{value['name']}({options})" if options else str(value["name"])
+EVICTION = "cache.eviction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +47,15 @@ class ResearchPlanner:
     """Holds the surfaces, so that several memories share one pass a policy."""
 
     def __init__(
-        self, bench: Bench, rules: CacheRules, policies: Mapping[str, Any], step: float
+        self,
+        bench: Bench,
+        rules: CacheRules,
+        policies: Mapping[str, Any],
+        step: float,
+        evictions: Sequence[Any] = EVICTIONS,
     ) -> None:
         self.bench, self.step, self.policies = bench, step, dict(policies)
+        self.evictions = tuple(evictions)
         requests = list(bench.requests)
         made = {name: make_checkpoint(value, "--checkpoint") for name, value in policies.items()}
         self.rules: SplitRules = longest_request(
@@ -92,29 +67,52 @@ class ResearchPlanner:
         )
 
     def plan(self, memory_bytes: int) -> MemoryPlan:
-        """A split for each policy, those near the best climb by replay, the winner once more."""
+        """A split for each policy, those near the best climb by replay, the winner once more.
+
+        Evictions are tried on the winner alone; a better one climbs again.
+        """
         stands, told = self._stands(memory_bytes)
         top = max(stand.trial.token_hit_rate for stand in stands.values())
         for label, stand in stands.items():
             if stand.trial.token_hit_rate >= top * (1 - _CONTENDS):
                 stands[label] = self._climbed(stand, 2 * self.step)
         winner = best_of([stand.trial for stand in stands.values()])
-        label = next(name for name, stand in stands.items() if stand.trial is winner)
-        start = stands[label]
+        name = next(label for label, stand in stands.items() if stand.trial is winner)
+        start = stands[name]
         fraction, around = climb(self.bench, winner, start.fraction, self.step, _with_fraction)
-        by_policy = {name: stand.trial for name, stand in stands.items()}
-        by_policy[label] = around.at
+        stands[name] = _Stand(around.at, fraction)
+        best = descend(self.bench, around.at, {EVICTION: self.evictions})
+        if best is not around.at:
+            fraction, around = climb(self.bench, best, fraction, self.step, _with_fraction)
+        by_policy = {label: stand.trial for label, stand in stands.items()}
+        by_policy |= self._other_evictions(name, memory_bytes)
         return MemoryPlan(
             memory_bytes,
-            label,
+            self._label(name, around.at),
             around.at,
             by_policy,
             fraction,
             around,
-            self._one_pass(label, memory_bytes, around.at),
+            self._one_pass(name, memory_bytes, around.at),
             gains=self._gains(memory_bytes, around.at),
             notes=[*self._notes(around.at), *told],
         )
+
+    def _label(self, name: str, trial: Trial) -> str:
+        """The checkpoint policy, and the eviction if it is not lru."""
+        eviction = trial.settings.get(EVICTION, "lru")
+        return name if eviction == "lru" else f"{name}, {label_of(eviction)}"
+
+    def _other_evictions(self, name: str, memory_bytes: int) -> dict[str, Trial]:
+        """The best trial of each eviction but lru with one checkpoint policy."""
+        found: dict[str, Trial] = {}
+        for trial in self.bench.trials:
+            given = trial.settings
+            mine = given.get("cache.checkpoint") == self.policies[name]
+            if mine and EVICTION in given and given.get("cache.memory") == memory_bytes:
+                label = self._label(name, trial)
+                found[label] = best_of([found.get(label, trial), trial])
+        return found
 
     def reach(self, target: float) -> TargetPlan:
         """The curve's memory is exact under the curve's rules; a search by replay stands beside."""
@@ -207,15 +205,17 @@ class ResearchPlanner:
         return max(self._guides.items(), key=rate)
 
     def _settings(self, label: str, memory_bytes: int, fraction: float) -> Settings:
+        usual = {} if self.evictions[0] == "lru" else {EVICTION: self.evictions[0]}
         return {
             "cache.memory": memory_bytes,
             "cache.state_fraction": fraction,
             "cache.checkpoint": self.policies[label],
+            **usual,
         }
 
     def _one_pass(self, label: str, memory_bytes: int, best: Trial) -> OnePass:
         name, surface = label, self.surfaces.get(label)
-        is_exact = surface is not None
+        is_exact = surface is not None and best.settings.get(EVICTION, "lru") == "lru"
         if surface is None:
             name, surface = self._guide(memory_bytes)
         split = needed_split(surface, memory_bytes, self.rules)

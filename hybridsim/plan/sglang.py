@@ -29,7 +29,7 @@ AXES: Mapping[str, Sequence[Any]] = {
     STRATEGY: ("extra_buffer", "extra_buffer_lazy", "no_buffer"),
     _CHUNK: (8192, 2048, 4096, 16384),
     "engine.max_states_per_path": (-1, 2, 4, 8),
-    "engine.eviction_policy": ("lru", "slru", "lfu"),
+    "engine.eviction_policy": ("lru", "slru", "lfu", "fifo", "filo", "mru"),
 }
 IN_OUTPUTS: Mapping[str, Sequence[Any]] = {"engine.track_interval": (256, 64, 512, 1024)}
 _FLAGS = {
@@ -101,7 +101,8 @@ class SGLangPlanner:
         try:
             return self.bench.run({"cache.memory": memory_bytes})
         except UserError as error:
-            place = "--memory" if error.place.startswith("sizing.") else error.place
+            is_size = error.place.startswith(("sizing.", "cache.memory"))
+            place = "--memory" if is_size else error.place
             raise UserError(place, error.message) from None
 
     def _one_pass(self, split: Split, pools: Pools) -> OnePass:
