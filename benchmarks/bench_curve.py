@@ -17,13 +17,18 @@ from typing import Any
 
 from hybridsim.analysis.blocks import block_curve, block_tree
 from hybridsim.analysis.bound import bracket
-from hybridsim.analysis.curve import CacheRules, lru_curve, lru_surface
+from hybridsim.analysis.curve import REFRESHES, CacheRules, lru_curve, lru_surface
 from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.lockstep import Capacity, lru_grid
 from hybridsim.analysis.passes import cached_trie
+from hybridsim.cache.pools import SharedMemory
+from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.models import get_model
-from hybridsim.policies import make_checkpoint
+from hybridsim.policies import make_checkpoint, make_eviction
 from hybridsim.request import Request
+from hybridsim.sim.grid import MakePolicies, policy_grid
+from hybridsim.sim.replay import replay
+from hybridsim.sim.setting import setting_for
 from hybridsim.traces import read_trace
 
 BLOCKS = [1024 << power for power in range(7)]
@@ -57,12 +62,15 @@ def bench_trace(name: str, requests: list[Request], page_tokens: int, repeat: in
     policy = make_checkpoint("prompt_end")
     curve, seconds = timed(lambda: lru_curve(requests, attention, policy, trie=trie), repeat)
     show(f"{name}: whole curve, attention only", seconds, f"ceiling {curve.ceiling:.5f}")
-    for named in ("prompt_end", "all_blocks"):
-        chosen = make_checkpoint(named)
+    for refresh in REFRESHES:
         curve, seconds = timed(
-            lambda chosen=chosen: lru_curve(requests, hybrid, chosen, trie=trie), repeat
+            lambda refresh=refresh: lru_curve(requests, hybrid, policy, refresh=refresh, trie=trie),
+            repeat,
         )
-        show(f"{name}: whole curve, shared pool, {named}", seconds, f"ceiling {curve.ceiling:.5f}")
+        show(f"{name}: whole curve, shared, prompt_end, refresh {refresh}", seconds)
+    every_block = make_checkpoint("all_blocks")
+    curve, seconds = timed(lambda: lru_curve(requests, hybrid, every_block, trie=trie), repeat)
+    show(f"{name}: whole curve, shared, all_blocks", seconds, f"ceiling {curve.ceiling:.5f}")
     _, seconds = timed(lambda: curve.token_hit_rate(SIZES), repeat)
     show(f"{name}: reading 8 points off it", seconds)
     _, seconds = timed(lambda: lru_surface(requests, hybrid, policy, trie=trie), repeat)
@@ -77,6 +85,37 @@ def bench_trace(name: str, requests: list[Request], page_tokens: int, repeat: in
     show(f"{name}: interval problem of the bound", seconds, f"{len(problem.request)} runs")
     found, seconds = timed(lambda: bracket(problem, SIZES[3]))
     show(f"{name}: bracket at 8 GiB", seconds, f"{found.lower:.5f} .. {found.upper:.5f}")
+
+
+GRID_EVICTIONS = ("lru", {"name": "lru", "refresh": "consumed"}, "lfu", "gdsf")
+
+
+def bench_grid(name: str, requests: list[Request], page_tokens: int) -> None:
+    """The grid over one trie beside the research cache, run once a size; hits must be equal."""
+    model = get_model("qwen3.5-0.8b")
+    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, page_tokens)
+    for eviction in GRID_EVICTIONS:
+        make = MakePolicies(
+            lambda: make_checkpoint("prompt_end"),
+            lambda eviction=eviction: make_eviction(eviction),
+            setting=lambda: setting_for(requests, model, 0, shared=True),
+        )
+        grid, grid_s = timed(
+            lambda make=make: policy_grid(requests, rules, make, [Capacity(s) for s in SIZES])
+        )
+        hits, single_s = timed(lambda make=make: [_hits(requests, rules, make, s) for s in SIZES])
+        assert grid.hit_tokens.sum(axis=1).tolist() == hits
+        label = f"{name}: grid of 8 sizes with its trie, {eviction}"
+        show(label, grid_s, f"one by one {single_s:.2f} s, {single_s / grid_s:.2f} times as long")
+
+
+def _hits(requests: list[Request], rules: CacheRules, make: MakePolicies, size_bytes: int) -> int:
+    page_bytes = rules.kv_bytes_per_token * rules.page_tokens
+    memory = SharedMemory(page_bytes, rules.state_bytes, size_bytes)
+    cache = RadixCache(memory, rules.page_tokens, make.checkpoint(), make.eviction())
+    assert make.setting is not None
+    cache.prepare(make.setting())
+    return sum(record.num_hit_tokens for record in replay(requests, cache))
 
 
 def bench_growth(requests: list[Request]) -> None:
@@ -134,6 +173,7 @@ def main() -> None:
     if options.rival is not None:
         bench_rival(options.rival, conversation, requests)
     bench_trace("conversation", requests, 16, 3)
+    bench_grid("conversation", requests, 16)
     if not options.no_weka:
         weka = read_trace(traces / "weka_cc_traces_710.jsonl.xz", "weka").requests
         bench_trace("weka", weka, 64, 1)
