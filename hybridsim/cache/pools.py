@@ -18,6 +18,9 @@ class Lack:
         return bool(self.num_pages or self.num_slots or self.num_bytes)
 
 
+_NOTHING = Lack()  # asked for several times a state, so it is not made anew
+
+
 class CountPool:
     """Interchangeable units. Used for KV pages: paging leaves no fragments, so a count is exact."""
 
@@ -89,10 +92,13 @@ class Memory:
         self, num_pages: int, num_slots: int, evictable_pages: int = 0, evictable_slots: int = 0
     ) -> Lack:
         """What is missing for taking that much, were the evictable part already free."""
-        return Lack(
-            _missing(self.pages.limit, self.pages.used - evictable_pages + num_pages),
-            _missing(self.slots.limit, len(self.slots.taken) - evictable_slots + num_slots),
+        missing_pages = _missing(self.pages.limit, self.pages.used - evictable_pages + num_pages)
+        missing_slots = _missing(
+            self.slots.limit, len(self.slots.taken) - evictable_slots + num_slots
         )
+        if not missing_pages and not missing_slots:
+            return _NOTHING
+        return Lack(missing_pages, missing_slots)
 
     @property
     def kv_bytes(self) -> int:
@@ -137,4 +143,4 @@ def _within(count: int, limit: int | None) -> bool:
 
 
 def _missing(limit: int | None, wanted: int) -> int:
-    return 0 if limit is None else max(0, wanted - limit)
+    return 0 if limit is None or wanted <= limit else wanted - limit
