@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.tables import Table
 
 
@@ -22,3 +23,18 @@ def scans_s(table: Table, lengths: Sequence[int]) -> float:
             total -= table.row(done).at(running)
         done = length
     return total
+
+
+def attentions_s(alone: Table, four: Table, chunks: Sequence[PrefillChunk]) -> float:
+    """Seconds of attention over chunks that share the GPU.
+
+    Both tables: (new tokens, prefix tokens) -> seconds, of one chunk and of four equal ones. A
+    chunk takes at least as long as alone; beside others it adds a quarter of what four such take.
+    """
+    start_s = four.seconds[0][0]
+    longest_s = sum_s = 0.0
+    for chunk in chunks:
+        new, prefix = chunk.num_new_tokens, chunk.num_prefix_tokens
+        longest_s = max(longest_s, alone.power_row(new).at(prefix))
+        sum_s += (four.power_row(new).at(prefix) - start_s) / 4
+    return max(longest_s, start_s + sum_s)

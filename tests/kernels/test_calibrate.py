@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from hybridsim.kernels.bench.floors import Floors  # noqa: E402
 from hybridsim.kernels.bench.timing import Timing  # noqa: E402
-from hybridsim.kernels.calibrate import program  # noqa: E402
+from hybridsim.kernels.calibrate import allreduce, program  # noqa: E402
 from hybridsim.kernels.calibrate.__main__ import main  # noqa: E402
 from hybridsim.kernels.calibrate.grids import AXES, GRIDS, points  # noqa: E402
 from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of  # noqa: E402
@@ -163,3 +163,11 @@ def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, tmp_path, caps
         assert says in error
         assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_line_through_all_reduces_is_the_one_they_were_made_of():
+    """5 us and 300 GB/s, exactly."""
+    num_bytes = [4096, 10**6, 64 * 10**6]
+    latency_s, rate = allreduce.fit_line(num_bytes, [5e-6 + n / 300e9 for n in num_bytes])
+    assert latency_s == pytest.approx(5e-6)
+    assert rate == pytest.approx(300e9)

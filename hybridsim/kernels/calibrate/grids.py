@@ -10,6 +10,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "recurrent_prefill": ("tokens", "sequences"),
     "recurrent_decode": ("requests",),
     "full_prefill": ("tokens", "prefix_tokens"),
+    "full_prefill_of_4": ("tokens", "prefix_tokens"),
     "full_decode": ("requests", "context_tokens"),
     "copy": ("slots",),
 }
@@ -29,7 +30,7 @@ _EXPERTS = (
     509, 640, 801, 1021, 1280, 1601, 2039, 2560, 3203, 4093, 5120, 6401, 8191, 10253, 12800, 16421,
 )  # fmt: skip
 _ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512)
-_TOKENS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 16384)
 
 GRIDS: dict[str, tuple[tuple[int, ...], ...]] = {
     "dense": (_DENSE,),
@@ -37,9 +38,12 @@ GRIDS: dict[str, tuple[tuple[int, ...], ...]] = {
     "experts": (_EXPERTS,),
     "recurrent_prefill": (_TOKENS, (1, 2, 3, 4, 6, 8)),
     "recurrent_decode": (_ROWS,),
-    "full_prefill": (_TOKENS, (0, 512, 2048, 8192, 32768)),
+    "full_prefill": (_TOKENS, (0, 512, 2048, 4096, 8192, 16384, 32768)),
+    "full_prefill_of_4": (
+        (16, 64, 128, 256, 512, 1024, 2048, 4096), (0, 512, 2048, 8192, 16384),
+    ),
     "full_decode": (
-        (1, 4, 8, 16, 32, 64, 128, 256), (64, 256, 1024, 2048, 4096, 8192, 16384),
+        (1, 2, 4, 8, 16, 32, 64, 128, 256), (64, 256, 512, 1024, 2048, 4096, 8192, 16384),
     ),
     "copy": ((1, 2, 4, 8, 16, 32, 64),),
 }  # fmt: skip

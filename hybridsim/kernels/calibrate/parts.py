@@ -139,6 +139,11 @@ def full_prefill(model: HybridModel, at: tuple[int, ...]) -> Part:
     return _full(model, StepShape(((at[0], at[1]),), ()), sum(at))
 
 
+def full_prefill_of_4(model: HybridModel, at: tuple[int, ...]) -> Part:
+    """(new tokens, prefix tokens) of each of four equal sequences, which share the GPU."""
+    return _full(model, StepShape(((at[0], at[1]),) * 4, ()), 4 * sum(at))
+
+
 def full_decode(model: HybridModel, at: tuple[int, ...]) -> Part:
     """(requests, context tokens of each)."""
     return _full(model, StepShape((), (at[1],) * at[0]), at[0] * at[1])
@@ -170,6 +175,7 @@ PARTS: dict[str, Callable[[HybridModel, tuple[int, ...]], Part]] = {
     "recurrent_prefill": recurrent_prefill,
     "recurrent_decode": recurrent_decode,
     "full_prefill": full_prefill,
+    "full_prefill_of_4": full_prefill_of_4,
     "full_decode": full_decode,
     "copy": copy,
 }

@@ -18,7 +18,6 @@ from hybridsim.kernels.calibrate.clock import time_calls
 from hybridsim.kernels.calibrate.grids import AXES, points
 from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
 from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
-from hybridsim.kernels.launch import num_multiprocessors
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.model.model import HybridModel, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
@@ -76,14 +75,8 @@ def measure_launch() -> dict[str, float]:
 
 def describe_model(model: HybridModel) -> Profile:
     """What a cost model must know of the measured rank besides its times."""
-    spec, attention = model.spec, model.attention_layers[0]
     return {
-        "state_bytes": spec.state_bytes,
-        "attention": {
-            "multiprocessors": num_multiprocessors(model.states.device),
-            "heads": attention.spec.num_heads,
-            "query_block": attention.query_block([(1, 0)]),
-        },
+        "state_bytes": model.spec.state_bytes,
         "measured_layers": {
             "each_kind": TIMED_LAYERS,
             "distinct_expert_layers": len(model.expert_weights),
