@@ -21,6 +21,7 @@ class MissReason(StrEnum):
     COLD = "cold"  # nothing cached before
     BELOW_BLOCK = "below_block"  # shared part shorter than one block
     IN_UNIQUE_TOKENS = "in_unique_tokens"  # the checkpoint lies in unique tokens
+    NEVER_SAVED = "never_saved"  # the policy saves no states
     STATE_EVICTED = "state_evicted"  # KV is still there
     KV_EVICTED = "kv_evicted"
     FIRST_FORK = "first_fork"  # the second touch pays, the third hits
@@ -37,6 +38,7 @@ LOSS_REASONS = (
     MissReason.DRAFTER_DROP,
     MissReason.FIRST_FORK,
     MissReason.IN_UNIQUE_TOKENS,
+    MissReason.NEVER_SAVED,
     MissReason.STATE_EVICTED,
     MissReason.KV_EVICTED,
 )

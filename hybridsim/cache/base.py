@@ -21,6 +21,7 @@ class Match:
     match: KV of the prefix is resident. hit: KV is resident and a state was saved exactly there.
     `num_once_tokens`: deepest matched position whose state was kept once and evicted since.
     `is_first_fork`: nobody left the resident tree at this point before.
+    `saves_states`: the policy asks for states at all.
     `page_tokens`, `grid_tokens`: KV is matched, and a state kept, at multiples of these only.
     `node` is the cache's own handle; it is good only until the cache next changes.
     """
@@ -30,6 +31,7 @@ class Match:
     hit_source: str = HitSource.NONE
     num_once_tokens: int = 0
     is_first_fork: bool = False
+    saves_states: bool = True
     page_tokens: int = 1
     grid_tokens: int = 1
     node: Any = None

@@ -21,6 +21,7 @@ from hybridsim.policies.base import (
     Setting,
     Thinning,
 )
+from hybridsim.policies.checkpoint.fixed import NoCheckpoints
 from hybridsim.policies.make import check_layout
 from hybridsim.records import HitSource
 from hybridsim.request import Request, Spans
@@ -84,6 +85,7 @@ class RadixCache:
             source,
             once,
             is_first_fork=walk.partial is not None,
+            saves_states=not isinstance(self.checkpoint, NoCheckpoints),
             page_tokens=self.page_tokens,
             grid_tokens=lcm(self.page_tokens, request.grid_tokens),
             node=Found(key, walk, hit_node),

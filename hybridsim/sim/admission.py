@@ -46,8 +46,9 @@ def losses(match: Match, ideal_tokens: int | None = None) -> dict[MissReason, in
     ideal_tokens: that cache's hit; None: unknown, then only what is resident is judged. The sum is
     exactly ideal - hit:
     from the hit to the deepest state that was kept once: that state was evicted;
-    from there to the last grid position of the match: no state was ever kept there, because
-    nobody parted here before, or because the states lie deeper, in tokens of other prompts;
+    from there to the last grid position of the match: no state was ever kept there, because none
+    is ever saved, because nobody parted here before, or because the states lie deeper, in tokens of
+    other prompts;
     from there to the end of the match, and below the last page of the ideal: too little for a page
     or a grid position; the rest of the ideal: its KV was evicted.
     """
@@ -58,14 +59,19 @@ def losses(match: Match, ideal_tokens: int | None = None) -> dict[MissReason, in
     if match_tokens == hit:
         on_grid = hit  # whatever is resident is reused
     paged = max(match_tokens, ideal // match.page_tokens * match.page_tokens)
-    never_saved = MissReason.FIRST_FORK if match.is_first_fork else MissReason.IN_UNIQUE_TOKENS
     shares = {
         MissReason.STATE_EVICTED: once - hit,
-        never_saved: on_grid - once,
+        _not_kept(match): on_grid - once,
         MissReason.ALIGNMENT: match_tokens - on_grid + ideal - paged,
         MissReason.KV_EVICTED: paged - match_tokens,
     }
     return {reason: tokens for reason, tokens in shares.items() if tokens}
+
+
+def _not_kept(match: Match) -> MissReason:
+    if not match.saves_states:
+        return MissReason.NEVER_SAVED
+    return MissReason.FIRST_FORK if match.is_first_fork else MissReason.IN_UNIQUE_TOKENS
 
 
 def main_reason(

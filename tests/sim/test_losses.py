@@ -38,6 +38,18 @@ def test_losses_by_hand(match, hit, once, fork, page, grid, expected):
     assert losses(found, 100) == expected
 
 
+def test_where_no_states_are_saved_nobody_looks_for_them():
+    """Not first_fork, though nobody parted here before: the next request would find none either."""
+    found = Match(100, 0, is_first_fork=True, saves_states=False, page_tokens=16, grid_tokens=64)
+    assert losses(found, 100) == {MissReason.NEVER_SAVED: 64, MissReason.ALIGNMENT: 36}
+    memory = Memory(1, 5, 60, 4)
+    cache = RadixCache(memory, 1, make_checkpoint("none"), make_eviction("lru"))
+    requests = [Request(str(i), Spans.of([(0, 8), (i, 4)]), Spans.unknown(1)) for i in range(3)]
+    records = replay(requests, cache, [0, 8, 8])
+    assert [r.lost_tokens for r in records] == [{}, *[{MissReason.NEVER_SAVED: 8}] * 2]
+    assert [r.miss_reason for r in records] == ["cold", "never_saved", "never_saved"]
+
+
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=5)
 
 
