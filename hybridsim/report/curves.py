@@ -6,12 +6,12 @@ import pandas as pd
 
 from hybridsim.config import PlotConfig, value_at
 from hybridsim.errors import UserError
-from hybridsim.report.figure import Band, Figure, Level, Panel, Series, Style
+from hybridsim.report.bands import TIMED_NOTE, brackets
+from hybridsim.report.figure import Figure, Level, Panel, Series, Style
 from hybridsim.report.tables import Results
 from hybridsim.report.units import XAxis, in_unit_for, key_label, quantity, x_axis, y_axis
 
 CEILING = "ceiling_token_hit_rate"
-BRACKET = ("feasible_token_hit_rate", "bound_token_hit_rate")
 _UNDER_CEILING = {"token_hit_rate", "token_match_rate"}
 
 
@@ -32,7 +32,7 @@ def curve(results: Results, plot: PlotConfig) -> Figure:
         panels,
         key_label(plot.line) if plot.line else "",
         subtitle(results),
-        _note(plot.y),
+        _note(plot.y, is_timed=results.is_timed),
     )
 
 
@@ -101,24 +101,9 @@ def _panel(
     levels = _ceilings(rows) if _UNDER_CEILING & set(plot.y) else []
     highest *= units[plot.y[-1]].factor
     highest = max([highest, *(level.y for level in levels)])
-    bands = _brackets(rows, plot.x or "", x) if "token_hit_rate" in plot.y else []
+    bands = brackets(rows, plot.x or "", x) if "token_hit_rate" in plot.y else []
     y = y_axis(list(units.values()), highest)
     return Panel(title, x.axis, y, series, levels, bands)
-
-
-def _brackets(rows: pd.DataFrame, key: str, x: XAxis) -> list[Band]:
-    """Where the best that any policy could do lies; of several memories at one place the best."""
-    if not set(BRACKET) <= set(rows.columns):
-        return []
-    known = rows[rows[BRACKET[1]].notna() & rows[key].notna()]
-    best = {
-        x.positions[str(value)]: part for value, part in known.groupby(key) if value not in x.apart
-    }
-    if len(best) < 2:
-        return []
-    places = sorted(best)
-    low, high = ([100 * float(best[p][name].max()) for p in places] for name in BRACKET)
-    return [Band("best possible (proven)", places, low, high)]
 
 
 def _points(
@@ -149,7 +134,10 @@ def _check_columns(summary: pd.DataFrame, columns: Sequence[str]) -> None:
             raise UserError("plots", f"{column!r} is no metric of the summary; allowed: {allowed}")
 
 
-def _note(columns: Sequence[str]) -> str:
+def _note(columns: Sequence[str], *, is_timed: bool) -> str:
+    notes = []
     if set(columns) >= _UNDER_CEILING:
-        return "Solid: tokens really reused (hit). Dotted: tokens whose KV was resident (match)."
-    return ""
+        notes.append("Solid: tokens really reused (hit). Dotted: KV was resident (match).")
+    if is_timed and "token_hit_rate" in columns:
+        notes.append(TIMED_NOTE)
+    return "\n".join(notes)

@@ -1,16 +1,18 @@
 """Where the tokens went that an infinite cache would have reused: stacked bars, one a run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from hybridsim.config import PlotConfig
 from hybridsim.errors import UserError
 from hybridsim.records import LOSS_REASONS, MissReason
+from hybridsim.report.bands import TIMED_NOTE, brackets
 from hybridsim.report.curves import split, subtitle
 from hybridsim.report.figure import Axis, Figure, Panel, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import key_label
+from hybridsim.report.units import XAxis, key_label
 
 LABELS = {
     MissReason.BELOW_BLOCK: "shared part below one block",
@@ -18,6 +20,7 @@ LABELS = {
     MissReason.DRAFTER_DROP: "dropped for the drafter",
     MissReason.FIRST_FORK: "first fork: no state yet",
     MissReason.IN_UNIQUE_TOKENS: "states lie in unique tokens",
+    MissReason.NEVER_SAVED: "no states are saved",
     MissReason.STATE_EVICTED: "state evicted, KV still there",
     MissReason.KV_EVICTED: "KV evicted",
 }
@@ -30,7 +33,8 @@ def losses(results: Results, plot: PlotConfig) -> Figure:
     if plot.x is None:
         raise UserError("plots", "losses needs x, the swept key that tells the bars apart")
     order = list(dict.fromkeys(results.summary[plot.x]))
-    reasons = [r for r in LOSS_REASONS if results.summary[f"lost_tokens_{r}"].any()]
+    known = [r for r in LOSS_REASONS if f"lost_tokens_{r}" in results.summary]
+    reasons = [r for r in known if results.summary[f"lost_tokens_{r}"].any()]
     panels = [
         _panel(title, rows, plot.x, order, reasons) for title, rows in split(results, [plot.x])
     ]
@@ -38,6 +42,8 @@ def losses(results: Results, plot: PlotConfig) -> Figure:
         "Reused and lost tokens add up to what an infinite cache would have reused; "
         "refused requests are left out."
     )
+    if results.is_timed:
+        note += "\n" + TIMED_NOTE
     title = f"Why tokens were not reused, over {key_label(plot.x)}"
     return Figure(f"losses-over-{plot.x}", title, panels, "", subtitle(results), note)
 
@@ -53,4 +59,9 @@ def _panel(
         share = 100 * rows[f"lost_tokens_{reason}"] / rows["num_prompt_tokens"]
         bars.append(Series(LABELS[reason], places, share.tolist(), color, Style.BAR))
     ticks = {float(place): str(value) for place, value in enumerate(order)}
-    return Panel(title, Axis(key_label(x), ticks=ticks), Axis("Share of prompt tokens (%)"), bars)
+    axis = Axis(key_label(x), ticks=ticks)
+    named = XAxis(axis, {label: place for place, label in ticks.items()}, is_named=True)
+    y = Axis("Share of prompt tokens (%)")
+    # A line each: a band would dim the colours behind it.
+    bands = [replace(band, low=band.high) for band in brackets(rows, x, named)]
+    return Panel(title, axis, y, bars, bands=bands)

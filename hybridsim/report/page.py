@@ -17,6 +17,7 @@ from hybridsim.report.units import quantity
 # Columns of the table in the page; summary.csv has them all.
 _SHOWN = (
     "token_hit_rate", "token_match_rate", "request_hit_rate", "ceiling_token_hit_rate",
+    "bound_token_hit_rate", "regret",
     "num_requests", "num_refused", "num_evicted_tokens", "num_evicted_states", "num_checkpoints",
     "peak_kv_bytes", "peak_state_bytes", "ttft_s_p50", "ttft_s_p99", "tpot_s_p50", "e2e_s_p50",
     "queue_s_p99", "throughput_output_tokens_per_s", "num_preemptions",

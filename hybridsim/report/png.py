@@ -56,9 +56,10 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
         if series.style != Style.BAR:
             axes.plot(series.x, series.y, **_look(series))
     _draw_bars([series for series in panel.series if series.style == Style.BAR], axes)
+    above = 4 if any(series.style == Style.BAR for series in panel.series) else 1
     for band in panel.bands:
-        axes.fill_between(band.x, band.low, band.high, color=_GREY, alpha=0.35, zorder=1)
-        axes.plot(band.x, band.high, color=_GREY, linewidth=1.4, zorder=1)
+        axes.fill_between(band.x, band.low, band.high, color=_GREY, alpha=0.35, zorder=above)
+        axes.plot(band.x, band.high, color=_GREY, linewidth=1.4, zorder=above)
     for level in panel.levels:
         axes.axhline(level.y, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
         axes.annotate(

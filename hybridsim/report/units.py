@@ -27,6 +27,8 @@ _NAMES = {
     "token_match_rate": "Token match rate",
     "request_hit_rate": "Requests with a hit",
     "ceiling_token_hit_rate": "Ceiling (infinite cache)",
+    "bound_token_hit_rate": "Bound (best possible)",
+    "feasible_token_hit_rate": "Feasible (some policy)",
     "ttft_s": "Time to first token",
     "tpot_s": "Time per output token",
     "e2e_s": "End-to-end time",
@@ -64,7 +66,7 @@ def quantity(column: str) -> Quantity:
         inner = quantity(base)
         return Quantity(f"{inner.label}, {statistic}", inner.unit, inner.factor)
     name = _NAMES.get(column) or column.replace("_", " ").capitalize()
-    if column.endswith(("_rate", "_share")):
+    if column.endswith(("_rate", "_share")) or column == "regret":
         return Quantity(name, "%", 100.0)
     if column.endswith("_per_s"):
         return Quantity(name.removesuffix(" per s"), "1/s")
@@ -106,12 +108,14 @@ def key_label(key: str) -> str:
 class XAxis:
     """An axis for a swept key, and where on it each of the values lies.
 
-    `apart`: values that stand beside the scale, not on it.
+    `apart`: values that stand beside the scale, not on it. `is_named`: the values are names, whose
+    order and distances mean nothing.
     """
 
     axis: Axis
     positions: dict[str, float]
     apart: frozenset[str] = frozenset()
+    is_named: bool = False
 
 
 def x_axis(key: str, values: Sequence[str]) -> XAxis:
@@ -127,6 +131,7 @@ def x_axis(key: str, values: Sequence[str]) -> XAxis:
         return XAxis(
             Axis(key_label(key).capitalize(), ticks={at: value for value, at in positions.items()}),
             positions,
+            is_named=True,
         )
     spread = max(numbers.values()) / max(min(numbers.values()), 1e-300)
     is_log = min(numbers.values()) > 0 and spread > 16 and len(numbers) > 2

@@ -15,9 +15,10 @@ from experiments.helpers import read_summary, tiny, write_experiment
 from hybridsim.config import PlotConfig
 from hybridsim.config.reference import renewed
 from hybridsim.errors import UserError
+from hybridsim.report.bands import brackets
 from hybridsim.report.curves import curve
 from hybridsim.report.distributions import STEP_COLUMNS, _time_series, cdf, steps
-from hybridsim.report.draw import default_plots, draw_report
+from hybridsim.report.draw import KINDS, default_plots, draw_report
 from hybridsim.report.figure import Scale, Style
 from hybridsim.report.tables import read_results
 from hybridsim.report.units import in_unit_for, quantity, x_axis
@@ -72,6 +73,59 @@ def test_a_curve_holds_the_numbers_of_the_summary(replayed: Path) -> None:
     assert figure.panels[0].y.label == "Token hit rate (%)"
     ceilings = {round(100 * float(row["ceiling_token_hit_rate"]), 4) for row in rows}
     assert {level.y for level in figure.panels[0].levels} == ceilings
+
+
+def _bracket_of(row):
+    names = ("feasible_token_hit_rate", "bound_token_hit_rate")
+    return tuple(100 * float(row[name]) for name in names)
+
+
+def test_a_hit_rate_over_memory_has_the_bracket_behind_it(replayed: Path) -> None:
+    plot = PlotConfig(x="cache.memory", y="token_hit_rate", line="cache.checkpoint")
+    figure = curve(read_results(replayed), plot)
+    rows = read_summary(replayed)
+    for panel in figure.panels:
+        (band,) = panel.bands
+        assert band.x == [1 / 16, 1 / 4]  # unlimited memory reaches the ceiling
+        for place, (low, high) in enumerate(zip(band.low, band.high, strict=True)):
+            size = ["64MiB", "256MiB"][place]
+            brackets = [
+                _bracket_of(row) for row in rows
+                if row["cache.memory"] == size and panel.title.endswith(row["cache.page_size"])
+            ]  # fmt: skip
+            assert (low, high) == pytest.approx(tuple(map(max, zip(*brackets, strict=True))))
+
+
+@pytest.mark.parametrize("kind", ["curve", "losses"])
+def test_timed_runs_have_a_bracket_at_each_name(timed: Path, kind: str) -> None:
+    results = read_results(timed)
+    y = {"y": "token_hit_rate"} if kind == "curve" else {}
+    figure = KINDS[kind](results, PlotConfig(kind=kind, x="cache.checkpoint", **y))
+    assert "other batches" in figure.note
+    for panel in figure.panels:
+        slots = panel.title.split()[-1]
+        names = {place: name for place, name in panel.x.ticks.items()}
+        assert len(panel.bands) == len(names) == 3
+        for band in panel.bands:
+            middle = sum(band.x) / 2
+            (row,) = (
+                row for row in read_summary(timed)
+                if row["cache.state_slots"] == slots
+                and row["cache.checkpoint"] == names[round(middle)]
+            )  # fmt: skip
+            low, high = _bracket_of(row)
+            assert band.high == pytest.approx([high, high])
+            # Over bars only the upper edge is drawn.
+            assert band.low == pytest.approx([low if kind == "curve" else high] * 2)
+
+
+def test_a_single_memory_has_a_short_bracket() -> None:
+    rows = pd.DataFrame(
+        {"cache.memory": ["4GiB"], "feasible_token_hit_rate": [0.2], "bound_token_hit_rate": [0.3]}
+    )
+    (band,) = brackets(rows, "cache.memory", x_axis("cache.memory", ["4GiB"]))
+    assert band.x[0] < 4 < band.x[1]
+    assert (band.low, band.high) == ([20.0, 20.0], [30.0, 30.0])
 
 
 def test_the_same_policy_has_the_same_colour_in_every_panel(replayed: Path) -> None:
