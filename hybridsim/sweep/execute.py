@@ -13,6 +13,7 @@ from hybridsim import __version__, metrics
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
 from hybridsim.cost.base import CostModel
+from hybridsim.policies.checkpoint.marked import check_marks
 from hybridsim.records import BatchChange, RequestRecord, StepRecord
 from hybridsim.request import Trace
 from hybridsim.sim.arrivals import plan_arrivals
@@ -232,8 +233,9 @@ def check_trace(config: RunConfig, trace: Trace, built: Built) -> None:
     """Whether the trace has what the run asks of it. Raises UserError.
 
     Replay answers with hit rates only, so it needs to know what is in the prompts; timed mode needs
-    times; some policies need sessions.
+    times; some policies need sessions, or marks.
     """
+    check_marks(str(config.cache.checkpoint.name), trace.requests)
     if config.mode == "replay":
         require_content(trace)
     else:

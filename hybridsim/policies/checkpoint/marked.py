@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hybridsim.errors import UserError
 from hybridsim.policies.base import PromptView
+from hybridsim.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +18,13 @@ class Marked:
 
     def positions(self, view: PromptView) -> Iterable[int]:
         return view.request.marks
+
+
+def check_marks(policy: str, requests: Iterable[Request]) -> None:
+    """UserError where a policy (`name` or `name+name`) lives on marks and no request has any."""
+    if "marked" in policy.split("+") and not any(request.marks for request in requests):
+        raise UserError(
+            "cache.checkpoint",
+            "'marked' needs marks, but the trace has none; allowed: another policy, or marks by "
+            "rule, such as trace.marks: [shared, prompt_end]",
+        )
