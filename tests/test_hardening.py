@@ -59,7 +59,7 @@ def test_a_killed_worker_takes_no_earlier_result_along(tmp_path):
     [
         ({"mode": "timed", "gpu": "h200", "arrivals": {"rate_scale": 1e-320}}, "rate_scale"),
         ({"cache": {"kv_tokens": 4096, "state_slots": 4, "eviction": "session_end"}}, "session"),
-        ({"cache": {"kv_tokens": 4096, "state_slots": 4, "checkpoint": "marked"}}, "needs marks"),
+        ({"sweep": {"cache.checkpoint": ["none", "prompt_end+marked"]}}, "needs marks"),
         ({"gpu": "x"}, "gpu"),
     ],
 )
