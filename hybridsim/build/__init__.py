@@ -84,7 +84,11 @@ def build_cache(config: RunConfig) -> Built:
     for key, field in CacheConfig.model_fields.items():
         if key not in engine.cache_keys and getattr(config.cache, key) != field.default:
             allowed = ", ".join(key for key in CacheConfig.model_fields if key in engine.cache_keys)
-            raise UserError(f"cache.{key}", f"engine {name} has no use for it; allowed: {allowed}")
+            raise UserError(
+                f"cache.{key}",
+                f"engine {name} has no use for it; allowed: {allowed} (null takes a key back, as "
+                f"in --set cache.{key}=null)",
+            )
     return engine.build(config.cache, build_model(config), options)
 
 

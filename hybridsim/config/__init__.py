@@ -1,7 +1,15 @@
 """The experiment file: its keys, its sweep, its errors. Nothing above `build.py` sees a config."""
 
-from hybridsim.config.experiment import Experiment, Run, expand, load_experiment, override, value_at
+from hybridsim.config.experiment import (
+    Experiment,
+    Run,
+    check_axes,
+    expand,
+    load_experiment,
+    value_at,
+)
 from hybridsim.config.explain import validate
+from hybridsim.config.overrides import override
 from hybridsim.config.schema import (
     UNLIMITED,
     CacheConfig,
@@ -23,6 +31,7 @@ __all__ = [
     "RunConfig",
     "Source",
     "TraceConfig",
+    "check_axes",
     "did_you_mean",
     "exact_size",
     "expand",

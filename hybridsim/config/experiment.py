@@ -14,21 +14,18 @@ import yaml
 from pydantic import BaseModel
 
 from hybridsim.config.explain import validate
+from hybridsim.config.overrides import override, set_at
 from hybridsim.config.schema import ExperimentHead, Named, PlotConfig, RunConfig, exact_size
 from hybridsim.config.source import (
-    MAX_DEPTH,
     KeyPath,
     Source,
     did_you_mean,
-    parse_value,
     read_source,
 )
 from hybridsim.errors import UserError, shorten
 
 T = TypeVar("T", bound=BaseModel)
 
-# A text at one of these places is short for {name: text}, so that its options can be swept.
-_NAMED = {"engine", "cache.checkpoint", "cache.eviction", "cache.thinning"}
 _HEAD = set(ExperimentHead.model_fields)
 _MAX_RUNS = 20_000  # a few missing brackets multiply; nobody waits for more
 
@@ -89,7 +86,9 @@ def expand(source: Source) -> Experiment:
             run = _run(base, product, places, source)
             runs.setdefault(run.run_id, run)
     _check_sweep(list(runs.values()), tuple(axes), source)
-    _check_plots(head.plots or (), tuple(axes), source)
+    if not source.may_drop_plots:
+        for index, plot in enumerate(head.plots or ()):
+            check_axes(plot, index, tuple(axes), source)
     full = [Run(run.config, _columns(run.config, axes), run.places) for run in runs.values()]
     return Experiment(head.name, head.plots, tuple(axes), full, source)
 
@@ -108,70 +107,6 @@ def value_at(config: BaseModel, dotted: str) -> Any:
     if isinstance(value, Mapping):
         return str(Named(**{"name": "inline", **value}))
     return exact_size(value) if dotted == "cache.memory" and value is not None else value
-
-
-def override(source: Source, overrides: Iterable[str]) -> Source:
-    """Apply `path=value`; a path that is swept keeps its column and this one value.
-
-    UserError names a text that is none.
-    """
-    data, paths = copy.deepcopy(source.data), set()
-    for text in overrides:
-        path, equals, value_text = text.partition("=")
-        path = path.strip()
-        if not equals or not path:
-            raise UserError(f"--set {text}", "is no override; allowed: a.b=value")
-        value = parse_value(value_text, f"--set {path}")
-        products = _as_products(data.get("sweep"))
-        _refuse_overlap(path, products)
-        for product in products:
-            if path in product:
-                product[path] = [value]
-        if path.startswith("sweep."):
-            path = path.removeprefix("sweep.")
-            data["sweep"] = data.get("sweep") or {}
-            if not isinstance(data["sweep"], dict):
-                raise UserError(f"--set {text}", "sweep is a list here; allowed: sweep=[...] whole")
-            data["sweep"][path] = value
-        else:
-            _set(data, path, value, f"--set {path}")
-        paths.add(path)
-    return Source(source.name, data, source.lines, frozenset(paths))
-
-
-def _refuse_overlap(path: str, products: list[dict[str, Any]]) -> None:
-    for swept in (key for product in products for key in product):
-        if f"{path}.".startswith(f"{swept}.") != f"{swept}.".startswith(f"{path}."):
-            raise UserError(
-                f"--set {path}", f"the experiment sweeps {swept}; allowed: set {swept} itself"
-            )
-
-
-def _set(data: dict[str, Any], dotted: str, value: Any, place: str) -> None:
-    """Set a value at a dotted path, making mappings on the way."""
-    *parents, last = dotted.split(".")
-    if len(parents) >= MAX_DEPTH:
-        raise UserError(shorten(place), f"has too many dots; allowed: at most {MAX_DEPTH} levels")
-    here = data
-    for index, part in enumerate(parents):
-        below = here.get(part)
-        if isinstance(below, str) and ".".join(parents[: index + 1]) in _NAMED:
-            below = {"name": below}
-        if below is None:
-            below = {}
-        if not isinstance(below, dict):
-            inner = ".".join(parents[: index + 1])
-            raise UserError(
-                place, f"{inner} is {shorten(repr(below))}, not a mapping; allowed: {inner} itself"
-            )
-        here[part] = below
-        here = below
-    here[last] = value
-
-
-def _as_products(sweep: Any) -> list[dict[str, Any]]:
-    items = sweep if isinstance(sweep, list) else [sweep]
-    return [item for item in items if isinstance(item, dict)]
 
 
 def _products(source: Source) -> Iterator[tuple[KeyPath, dict[str, list[Any]]]]:
@@ -233,7 +168,7 @@ def _run(
     try:
         for path, place in places.items():
             value = copy.deepcopy(product[path][int(str(place[-1]))])
-            _set(data, path, value, path)
+            set_at(data, path, value, path)
         return Run(validate(RunConfig, data), {}, places)
     except UserError as error:
         raise _relocate(error, places, source) from None
@@ -284,16 +219,17 @@ def _single(runs: list[Run], path: str) -> bool:
     return len({str(value_at(run.config, path)) for run in runs}) <= 1
 
 
-def _check_plots(plots: tuple[PlotConfig, ...], axes: tuple[str, ...], source: Source) -> None:
-    for index, plot in enumerate(plots):
-        for key in ("x", "line"):
-            path = getattr(plot, key)
-            if path is not None and path not in axes:
-                place = source.place(("plots", str(index), key))
-                near = did_you_mean(path, axes)
-                allowed = ", ".join(axes) or "nothing (the experiment has no sweep)"
-                raise UserError(place, f"{path!r} is not swept{near}; allowed: {allowed}")
-        if plot.kind == "curve" and (plot.x is None or not plot.y):
-            place = source.place(("plots", str(index)))
-            missing = "x" if plot.x is None else "y"
-            raise UserError(place, f"a curve has no {missing}; allowed: a mapping with x and y")
+def check_axes(plot: PlotConfig, index: int, axes: tuple[str, ...], source: Source) -> None:
+    """UserError where the figure at `index` of `plots` asks for a key that is not swept."""
+    place = ("plots", str(index))
+    for key in ("x", "line"):
+        path = getattr(plot, key)
+        if path is not None and path not in axes:
+            near = did_you_mean(path, axes)
+            allowed = ", ".join(axes) or "nothing (the experiment has no sweep)"
+            at = source.place((*place, key))
+            raise UserError(at, f"{path!r} is not swept{near}; allowed: {allowed}")
+    if plot.kind == "curve" and (plot.x is None or not plot.y):
+        missing = "x" if plot.x is None else "y"
+        allowed = "a mapping with x and y"
+        raise UserError(source.place(place), f"a curve has no {missing}; allowed: {allowed}")

@@ -13,6 +13,9 @@ from hybridsim.errors import UserError, shorten
 
 KeyPath = tuple[Hashable, ...]
 
+# Keys that decide what a figure can show: which columns there are, and what is swept.
+_DECIDING_PLOTS = frozenset({"bound", "cache", "engine", "mode", "sweep"})
+
 
 class _Loader(yaml.SafeLoader):
     """Scalars as YAML 1.2 reads them: `no` and `1:30` are texts, `1e9` is a number."""
@@ -41,13 +44,14 @@ _TAGS = frozenset(
 # Far above any honest experiment, far below what would take minutes or fill the memory.
 MAX_DEPTH = 64
 _MAX_VALUES = 200_000  # counted as aliases unfold, so that a few lines cannot stand for billions
-_MAX_INTEGER_DIGITS = 18  # fits 64 bits, as every count in the tables must
+_MAX_INTEGER = 2**63 - 1  # as every count in the tables
 
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     digits = str(node.value).replace("_", "")
-    if len(digits.lstrip("+-")) > _MAX_INTEGER_DIGITS:
-        problem = f"{shorten(digits)} is too large; allowed: at most {_MAX_INTEGER_DIGITS} digits"
+    # the length first: Python refuses to read thousands of digits
+    if len(digits) > 20 or not -_MAX_INTEGER <= int(digits) <= _MAX_INTEGER:
+        problem = f"{shorten(digits)} is too large; allowed: integers of 64 bits"
         raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
     return int(digits)
 
@@ -69,6 +73,12 @@ class Source:
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
     overridden: frozenset[str] = frozenset()
+
+    @property
+    def may_drop_plots(self) -> bool:
+        """Whether figures of the file may have lost their sense by overrides of other keys."""
+        keys = {path.split(".")[0] for path in self.overridden}
+        return bool(keys & _DECIDING_PLOTS) and "plots" not in keys
 
     def place(self, path: str | KeyPath) -> str:
         """`file.yaml:12: cache.memory`, with the line of the deepest part that is in the file."""

@@ -15,7 +15,7 @@ from hybridsim.sweep.events import Event, Executor, Failed, Finished
 from hybridsim.sweep.execute import check_trace, execute, ideals
 from hybridsim.sweep.local import run_processes, run_serial
 from hybridsim.sweep.on_ray import import_ray, run_ray
-from hybridsim.sweep.plots import check_plots
+from hybridsim.sweep.plots import with_fitting_plots
 from hybridsim.sweep.progress import SweepProgress
 from hybridsim.sweep.store import (
     forget_failure,
@@ -49,9 +49,10 @@ def make_executor(name: str, num_jobs: int) -> Executor:
     return run_serial if num_jobs == 1 else partial(run_processes, num_jobs=num_jobs)
 
 
-def check_experiment(experiment: Experiment) -> None:
+def check_experiment(experiment: Experiment) -> tuple[Experiment, list[str]]:
     """Build every run's objects without its trace, so that a bad name or size shows now.
 
+    Returns the experiment with the figures that its runs can fill, and sentences about the others.
     Raises the UserError at the file and line that gave the value.
     """
     built = {}
@@ -60,7 +61,7 @@ def check_experiment(experiment: Experiment) -> None:
             built[run.config.engine.name] = check_run(run.config)
         except UserError as error:
             raise experiment.relocate(error, run) from None
-    check_plots(experiment, built.values())
+    return with_fitting_plots(experiment, built.values())
 
 
 def read_traces(experiment: Experiment) -> dict[str, int]:
@@ -91,7 +92,9 @@ def run_experiment(
     A failing run is told and written down under `failed/`; the others go on. Ctrl-C, and a disk
     that takes no more files (WriteError), stop the runs in flight and pass through.
     """
-    check_experiment(experiment)
+    experiment, notes = check_experiment(experiment)
+    for note in notes:
+        console.print(note, style="yellow", markup=False, soft_wrap=True)
     with console.status("reading the trace"):
         sizes = read_traces(experiment)
     make_folder(out_dir, "--out")

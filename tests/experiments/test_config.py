@@ -131,7 +131,9 @@ configs = st.fixed_dictionaries(
                 "page_size": st.integers(1, 4096),
                 "checkpoint": st.one_of(
                     st.sampled_from(["none", "branch"]),
-                    st.fixed_dictionaries({"name": st.just("every"), "tokens": st.integers(1)}),
+                    st.fixed_dictionaries(
+                        {"name": st.just("every"), "tokens": st.integers(1, 2**63 - 1)}
+                    ),
                 ),
             },
             optional={"state_fraction": st.floats(0.01, 0.99)},
