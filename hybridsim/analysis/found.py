@@ -111,20 +111,30 @@ class _Stack:
         return found
 
     def _together(self, younger: Int64Array, levels: Int64Array, sizes: Int64Array) -> Int64Array:
-        """As one by one; what `younger` holds is sorted once."""
+        """As one by one; what `younger` holds is sorted once.
+
+        With m states on the path and the k lowest of the younger ones a state needs
+        `size + (m + k) x state bytes`, and that is the fixed point if the next one lies above:
+        the first k with `level[k] - k x state bytes > size + m x state bytes`. As m only rises on
+        the way up, each round starts from below and jumps over what lies between.
+        """
+        one = self._state_bytes
         ordered = np.sort(younger[younger != _GONE])
+        slack = np.maximum.accumulate(ordered - one * np.arange(len(ordered)))
         highest = np.maximum.accumulate(levels)
-        own = np.arange(1, len(levels) + 1)
-        capacity = np.maximum(levels, sizes + self._state_bytes)
+        all_own = np.arange(1, len(levels) + 1)
+        capacity = np.maximum(levels, sizes + one)
         while True:
-            count = own.copy()
-            for row in np.flatnonzero(highest > capacity).tolist():
-                count[row] = np.count_nonzero(levels[: row + 1] <= capacity[row])
-            count += np.searchsorted(ordered, capacity, side="right")
-            needed = sizes + self._state_bytes * count
+            own = all_own.copy()
+            rows = np.flatnonzero(highest > capacity)
+            there = levels <= capacity[rows, None]
+            own[rows] = np.count_nonzero(there & (all_own <= all_own[rows, None]), axis=1)
+            needed = sizes + one * (own + np.searchsorted(ordered, capacity, side="right"))
             if (needed <= capacity).all():
                 return capacity
-            capacity = np.maximum(capacity, needed)
+            room = sizes + one * own
+            jump = room + one * np.searchsorted(slack, room, side="right")
+            capacity = np.maximum(capacity, np.maximum(needed, jump))
 
     def sweep(self) -> Int64Array:
         """Close the gaps; returns where each place has gone. Cost is linear in the places."""
