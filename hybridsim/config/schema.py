@@ -139,6 +139,14 @@ class CacheConfig(_Strict):
         "which states of a path are dropped when another one is saved there",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, data: Any) -> Any:
+        """`null` takes a key back, so that it can be taken back on a command line."""
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if value is not None}
+
     @model_validator(mode="after")
     def _one_capacity(self) -> "CacheConfig":
         counts = {"kv_tokens": self.kv_tokens, "state_slots": self.state_slots}
