@@ -14,9 +14,8 @@ from hybridsim.kernels.plan import SequenceTask, make_plan  # noqa: E402
 from .helpers import relative_error  # noqa: E402
 
 # query heads, KV heads, value size, rotary size (0: keys and values apart)
-SHAPES = pytest.mark.parametrize(
-    "shape", [(4, 2, 16, 0), (3, 1, 32, 0), (2, 2, 16, 0), (4, 1, 32, 16)], ids=str
-)
+CASES = [(4, 2, 16, 0), (3, 1, 32, 0), (2, 2, 16, 0), (4, 1, 32, 16)]
+SHAPES = pytest.mark.parametrize("shape", CASES, ids=str)
 
 
 def int32(values, device):
@@ -77,6 +76,37 @@ def test_prefill_over_a_paged_prefix_equals_naive(
         expected = naive.attention(q[rows], keys, values, 0.2)
         if count:
             assert relative_error(out[rows], expected) < 5e-3
+        first += count
+
+
+@pytest.mark.parametrize("is_aligned", [True, False])
+@pytest.mark.parametrize("shape", [*CASES, (2, 2, 32, 16)], ids=str)
+def test_prefill_without_a_prefix_equals_naive(shape, is_aligned, device, half_dtype):
+    """Tiles by descriptor where rows start at multiples of 16 bytes, by pointer elsewhere; the last
+    shape is MLA with keys and values in every head. Neighbours in the pack must not be seen."""
+    heads, kv_heads, value_size, rotary = shape
+    new, size = [70, 1, 17, 0, 40], value_size + rotary
+    is_latent = rotary > 0 and kv_heads == 1
+    widths = [heads * size, kv_heads * size, kv_heads * value_size]
+    total, odd = sum(new), 0 if is_aligned else 1
+    fused = randn(total, sum(widths) + odd, seed=4, dtype=half_dtype, device=device)
+    q, k, v = (x.unflatten(1, (h, -1)) for x, h in zip(
+        fused[:, odd:].split(widths, dim=1), (heads, kv_heads, kv_heads), strict=True
+    ))  # fmt: skip
+    v = k[..., :value_size] if is_latent else v
+    pages = torch.full((1, 16, kv_heads, size), float("nan"), dtype=half_dtype, device=device)
+    if is_latent:
+        cache = PagedKV.latent(pages, value_size)
+    else:
+        cache = PagedKV.gqa(pages, pages[..., :value_size].contiguous())
+    table, none = int32([[0]] * len(new), device), int32([0] * len(new), device)
+    plan = make_plan([SequenceTask(n) for n in new], 16, device)
+    out = attention.prefill(q, k, v, cache, table, none, plan, 0.2, max_prefix=0)
+    first = 0
+    for count in new:
+        rows = slice(first, first + count)
+        if count:
+            assert relative_error(out[rows], naive.attention(q[rows], k[rows], v[rows], 0.2)) < 5e-3
         first += count
 
 
@@ -152,6 +182,31 @@ def test_prefill_at_model_sizes(shape, device):
         old_values = naive.gather(cache.keys if rotary else cache.values, table[n], old)
         values = torch.cat([old_values[..., :value_size], v[rows]])
         assert relative_error(out[rows], naive.attention(q[rows], keys, values, scale)) < 1e-2
+        first += count
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("heads", [(8, 2, 256, 0), (32, 8, 128, 0), (4, 4, 128, 64)], ids=str)
+@pytest.mark.parametrize("new", [[700], [1500, 3, 700]], ids=str)
+def test_prefill_without_a_prefix_at_model_sizes(heads, new, device):
+    """Few blocks and many; keys of 192 channels with values of 128 are MLA decompressed."""
+    heads, kv_heads, value_size, rotary = heads
+    size, total = value_size + rotary, sum(new)
+    q, k, v = (
+        randn(total, h, width, seed=width + h, dtype=torch.bfloat16, device=device)
+        for h, width in ((heads, size), (kv_heads, size), (kv_heads, value_size))
+    )
+    pages = torch.full((1, 16, kv_heads, size), float("nan"), dtype=torch.bfloat16, device=device)
+    cache = PagedKV.gqa(pages, pages[..., :value_size].contiguous())
+    table, none = int32([[0]] * len(new), device), int32([0] * len(new), device)
+    block = attention.query_block(cache, total, heads)
+    plan = make_plan([SequenceTask(n) for n in new], block, device)
+    scale, first = size**-0.5, 0
+    out = attention.prefill(q, k, v, cache, table, none, plan, scale, max_prefix=0)
+    for count in new:
+        rows = slice(first, first + count)
+        expected = naive.attention(q[rows], k[rows], v[rows], scale)
+        assert relative_error(out[rows], expected) < 1e-2
         first += count
 
 

@@ -9,26 +9,29 @@ import triton.language as tl
 @triton.jit(do_not_specialize=["split_tokens", "num_splits"])
 def _combine_kernel(
     acc_ptr, peak_ptr, norm_ptr, lengths_ptr, out_ptr, split_tokens, num_splits,
-    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Program (row and head): the weighted mean of the parts that its context has."""
+    """Program (row and head, channel block): the weighted mean of the parts of its context."""
     which = tl.program_id(0)
     count = num_splits
     if lengths_ptr is not None:
         count = tl.cdiv(tl.load(lengths_ptr + which // HEADS), split_tokens)
-    channels = tl.arange(0, D)
-    total = tl.zeros([D], dtype=tl.float32)
+    channels = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+    total = tl.zeros([BLOCK_D], dtype=tl.float32)
     norm = 0.0
     peak = float("-inf")
     for at in range(0, count, BLOCK):
         split = at + tl.arange(0, BLOCK)
         part = which * num_splits + split
-        peaks = tl.load(peak_ptr + part, mask=split < count, other=float("-inf"))
+        exists = split < count
+        peaks = tl.load(peak_ptr + part, mask=exists, other=float("-inf"))
+        norms = tl.load(norm_ptr + part, mask=exists, other=0.0)
         parts_ptr = acc_ptr + part.to(tl.int64)[:, None] * D + channels[None, :]
-        # Parts that saw no key were not written, but for their peak of -inf.
+        parts = tl.load(parts_ptr, mask=exists[:, None], other=0.0)
+        # Of parts that saw no key only the peak of -inf was written. All three loads start at once.
         is_written = peaks > float("-inf")
-        norms = tl.load(norm_ptr + part, mask=is_written, other=0.0)
-        parts = tl.load(parts_ptr, mask=is_written[:, None], other=0.0)
+        norms = tl.where(is_written, norms, 0.0)
+        parts = tl.where(is_written[:, None], parts, 0.0)
         new_peak = tl.maximum(peak, tl.max(peaks, axis=0))
         # inf - inf must not arise.
         base = tl.where(new_peak == float("-inf"), 0.0, new_peak)
@@ -64,7 +67,11 @@ def combine(
     lengths int32 `[R]`: row r has only its first ceil(lengths[r] / split_tokens) parts; None: all.
     """
     num_rows, num_heads, value_size = out.shape
-    _combine_kernel[(num_rows * num_heads,)](
+    block = min(64, triton.next_power_of_2(num_splits))
+    # About 4096 numbers a program: with many parts, channels are shared out among programs.
+    block_d = min(value_size, max(32, 4096 // block))
+    num_warps = min(4, max(1, block * block_d // 512))
+    _combine_kernel[(num_rows * num_heads, triton.cdiv(value_size, block_d))](
         acc, peak, norm, lengths, out, split_tokens, num_splits, HEADS=num_heads, D=value_size,
-        BLOCK=min(16, triton.next_power_of_2(num_splits)),
+        BLOCK=block, BLOCK_D=block_d, num_warps=num_warps,
     )  # fmt: skip

@@ -9,7 +9,6 @@ import triton.language as tl
 
 from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
-from hybridsim.kernels.attention.tile import attend_tile
 from hybridsim.kernels.launch import num_multiprocessors
 
 
@@ -21,40 +20,62 @@ def _split_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Program (split, KV head, request): a KV head's query heads over a part of the context."""
+    """Program (split, KV head, request): a KV head's query heads over a part of the context.
+
+    Tiles are turned, keys by heads: keys come in tens, query heads of a group in ones, and the side
+    that matrix units want long is the first one.
+    """
     split, kv_head, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     group: tl.constexpr = HEADS // KV_HEADS
     begin = split * split_tokens
     end = tl.minimum(begin + split_tokens, tl.load(lengths_ptr + request))
     if begin >= end:
         return
-    row = tl.arange(0, M)
+    head = tl.arange(0, M)
     col = tl.arange(0, N)
     channels = tl.arange(0, D)
-    in_group = (row < group)[:, None]
-    q_rows = request.to(tl.int64) * q_stride + (kv_head * group + row)[:, None] * (D + R)
-    q = tl.load(q_ptr + q_rows + channels[None, :], mask=in_group, other=0.0)
-    q_rotary = q
+    in_group = (head < group)[None, :]
+    q_rows = q_ptr + request.to(tl.int64) * q_stride + (kv_head * group + head)[None, :] * (D + R)
+    q = tl.load(q_rows + channels[:, None], mask=in_group, other=0.0)
     if R > 0:
         rotary = D + tl.arange(0, R)
-        q_rotary = tl.load(q_ptr + q_rows + rotary[None, :], mask=in_group, other=0.0)
-    acc = tl.zeros([M, D], dtype=tl.float32)
+        q_rotary = tl.load(q_rows + rotary[:, None], mask=in_group, other=0.0)
+    acc = tl.zeros([D, M], dtype=tl.float32)
     peak = tl.full([M], float("-inf"), dtype=tl.float32)
-    norm = tl.zeros([M], dtype=tl.float32)
+    norm = tl.zeros([N, M], dtype=tl.float32)
+    pages_ptr = table_ptr + request * table_stride
+    page = tl.load(pages_ptr + (begin + col) // PAGE, mask=begin + col < end, other=0)
     for at in range(begin, end, N):
         position = at + col
-        in_tile = position < end
-        page = tl.load(table_ptr + request * table_stride + position // PAGE, mask=in_tile, other=0)
-        cell = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
-        acc, peak, norm = attend_tile(
-            acc, peak, norm, q, q_rotary, key_pages_ptr + cell * (D + R),
-            value_pages_ptr + cell * D, in_tile[None, :], in_tile, log2_scale,
-            D, R, SHARED, True,
-        )  # fmt: skip
-    part = (request * HEADS + kv_head * group + row) * num_splits + split
-    tl.store(acc_ptr + part[:, None] * D + channels[None, :], acc, mask=in_group)
-    tl.store(peak_ptr + part, peak, mask=row < group)
-    tl.store(norm_ptr + part, norm, mask=row < group)
+        in_tile = (position < end)[:, None]
+        cell = (page.to(tl.int64) * PAGE + position % PAGE)[:, None] * KV_HEADS + kv_head
+        # Pages of the next tile, so that its keys need not wait for them: with the lookup in the
+        # same step, Triton takes two stages more to load as far ahead.
+        page = tl.load(pages_ptr + (position + N) // PAGE, mask=position + N < end, other=0)
+        k_rows = key_pages_ptr + cell * (D + R)
+        k = tl.load(k_rows + channels[None, :], mask=in_tile, other=0.0)
+        scores = tl.dot(k, q, input_precision="ieee")
+        if R > 0:
+            k_rotary = tl.load(k_rows + rotary[None, :], mask=in_tile, other=0.0)
+            scores = tl.dot(k_rotary, q_rotary, scores, input_precision="ieee")
+        scores = tl.where(in_tile, scores, float("-inf"))
+        # Finite from the first tile on, which holds a key.
+        new_peak = tl.maximum(peak, tl.max(scores, axis=0) * log2_scale)
+        weights = tl.exp2(scores * log2_scale - new_peak[None, :])
+        shrink = tl.exp2(peak - new_peak)[None, :]
+        # Summed over keys only at the end: a sum over warps in each tile would cost two barriers.
+        norm = norm * shrink + weights
+        if SHARED:
+            v = k
+        else:
+            v_rows = value_pages_ptr + cell * D
+            v = tl.load(v_rows + channels[None, :], mask=in_tile, other=0.0)
+        acc = tl.dot(tl.trans(v), weights.to(v.dtype), acc * shrink, input_precision="ieee")
+        peak = new_peak
+    part = (request * HEADS + kv_head * group + head) * num_splits + split
+    tl.store(acc_ptr + part[None, :] * D + channels[:, None], acc, mask=in_group)
+    tl.store(peak_ptr + part, peak, mask=head < group)
+    tl.store(norm_ptr + part, tl.sum(norm, axis=0), mask=head < group)
 
 
 def decode(
@@ -79,10 +100,10 @@ def decode(
         out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)
     if num_requests == 0:
         return out
-    key_block, num_warps, num_stages = tile_of(cache)
+    key_block, num_warps, num_stages = TILE
     max_tokens = page_table.shape[1] * cache.page_size
     pairs = num_requests * cache.num_heads
-    tokens = split_tokens or split_of(pairs, max_tokens, q.device)
+    tokens = split_tokens or split_of(pairs, max_tokens, q.device, cache.values is None)
     splits = triton.cdiv(max_tokens, tokens)
     count = num_requests * num_heads * splits
     acc, peak, norm = empty_parts(count, cache.value_size, q.device)
@@ -99,18 +120,21 @@ def decode(
     return out
 
 
-def split_of(num_pairs: int, max_tokens: int, device: torch.device) -> int:
+def split_of(num_pairs: int, max_tokens: int, device: torch.device, is_latent: bool = False) -> int:
     """Context tokens of one program, for `num_pairs` requests x KV heads of up to `max_tokens`.
 
-    Small pieces balance contexts of different lengths; 256 only where 512 would leave
-    multiprocessors idle.
+    Long pieces cost less to join, small ones balance contexts of different lengths: the longest
+    that leaves about two programs a multiprocessor. Parts of a latent cache are the largest (all
+    heads, 512 channels each), and its rows the fewest, hence its wider range.
     """
-    enough = 4 * num_multiprocessors(device)
-    return 512 if num_pairs * triton.cdiv(max_tokens, 512) >= enough else 256
+    enough = 1.9 * num_multiprocessors(device)
+    lengths = (2048, 1024, 512, 256, 128) if is_latent else (1024, 512, 256)
+    for tokens in lengths[:-1]:
+        if num_pairs * triton.cdiv(max_tokens, tokens) >= enough:
+            return tokens
+    return lengths[-1]
 
 
-def tile_of(cache: PagedKV) -> tuple[int, int, int]:
-    """Keys a tile, warps and pipeline stages."""
-    if cache.keys.shape[3] > 256:
-        return 32, 4, 2
-    return (64, 4, 2) if cache.keys.shape[3] == 256 else (32, 2, 4)
+# Keys a tile, warps and pipeline stages, measured on an H200. Tiles of 32 keys leave room for
+# several programs a multiprocessor.
+TILE = (32, 4, 3)

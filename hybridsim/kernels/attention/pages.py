@@ -15,7 +15,8 @@ class PagedKV:
     """keys `[P, B, Hkv, D]`: P pages of B tokens. values `[P, B, Hkv, Dv]`, or None for MLA.
 
     MLA keeps one latent vector a token: Hkv is 1, the values are the first `value_size` channels of
-    the keys (the latent part), the rest is the rotary part.
+    the keys (the latent part), the rest is the rotary part. Its decompressed form, as engines use
+    for prefill, has keys of value_size + rotary channels and values of their own in every head.
     """
 
     keys: torch.Tensor
@@ -24,8 +25,9 @@ class PagedKV:
 
     @staticmethod
     def gqa(keys: torch.Tensor, values: torch.Tensor) -> "PagedKV":
-        """Separate keys and values of equal page layout and equal head size."""
-        require(keys.shape == values.shape, "keys and values must have equal shapes")
+        """Separate keys and values of equal page layout; keys may have rotary channels besides."""
+        same = keys.shape[:3] == values.shape[:3] and keys.shape[3] >= values.shape[3]
+        require(same, "keys and values must agree in pages, tokens and heads")
         return PagedKV(keys, values, values.shape[3])
 
     @staticmethod

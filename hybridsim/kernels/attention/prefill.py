@@ -2,10 +2,12 @@
 # mypy: disallow-untyped-defs=False
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
@@ -16,16 +18,19 @@ from hybridsim.kernels.plan import PackedPlan
 
 @triton.jit(do_not_specialize=["table_stride", "split_tokens"])
 def _prefill_kernel(
-    q_ptr, k_ptr, v_ptr, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
+    q_ptr, k_ptr, v_ptr, k_block, v_block, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
     blocks_ptr, sequences_ptr, out_ptr, acc_ptr, peak_ptr, norm_ptr,
     q_stride, k_stride, v_stride, table_stride, split_tokens, log2_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
+    HAS_PREFIX: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
     """Program (head, query block, split of the prefix).
 
     Blocks run from the last, the longest of a sequence, on. The first split also takes the new
     tokens. With several splits, parts go to acc_ptr, peak_ptr and norm_ptr instead of out_ptr.
+    BULK: whole tiles of new tokens come through the descriptors k_block and v_block, by the copy
+    engine, which leaves address arithmetic to nobody.
     """
     head, split, num_splits = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
     block = tl.num_programs(1) - 1 - tl.program_id(1)
@@ -34,39 +39,49 @@ def _prefill_kernel(
     length = tl.load(blocks_ptr + block * 3 + 1)
     sequence = tl.load(blocks_ptr + block * 3 + 2)
     start = tl.load(sequences_ptr + sequence * 4 + 3)
-    num_prefix = tl.load(prefix_ptr + sequence)
-    prefix_begin = split * split_tokens
-    prefix_end = tl.minimum(prefix_begin + split_tokens, num_prefix)
     row = tl.arange(0, M)
-    cell = (first + row).to(tl.int64) * HEADS + head
-    if acc_ptr is not None:  # noqa: SIM102, the outer test is static
-        if split > 0 and prefix_begin >= num_prefix:
-            tl.store(peak_ptr + cell * num_splits + split, float("-inf"), mask=row < length)
-            return
     col = tl.arange(0, N)
-    channels = tl.arange(0, D)
+    channels = tl.arange(0, D)[None, :]
+    # Only bases are 64 bits wide; offsets within a tile are cheap.
+    cell = (first + row).to(tl.int64) * HEADS + head
     in_block = (row < length)[:, None]
-    q_rows = (first + row).to(tl.int64)[:, None] * q_stride + head * (D + R)
-    q = tl.load(q_ptr + q_rows + channels[None, :], mask=in_block, other=0.0)
+    q_tile = q_ptr + first.to(tl.int64) * q_stride + head * (D + R) + row[:, None] * q_stride
+    q = tl.load(q_tile + channels, mask=in_block, other=0.0)
     q_rotary = q
     if R > 0:
-        rotary = D + tl.arange(0, R)
-        q_rotary = tl.load(q_ptr + q_rows + rotary[None, :], mask=in_block, other=0.0)
+        rotary = D + tl.arange(0, R)[None, :]
+        q_rotary = tl.load(q_tile + rotary, mask=in_block, other=0.0)
     acc = tl.zeros([M, D], dtype=tl.float32)
     peak = tl.full([M], float("-inf"), dtype=tl.float32)
     norm = tl.zeros([M], dtype=tl.float32)
-    for at in range(prefix_begin, prefix_end, N):
-        position = at + col
-        in_tile = position < prefix_end
-        page = tl.load(
-            table_ptr + sequence * table_stride + position // PAGE, mask=in_tile, other=0
-        )
-        kv_row = (page.to(tl.int64) * PAGE + position % PAGE) * KV_HEADS + kv_head
-        acc, peak, norm = attend_tile(
-            acc, peak, norm, q, q_rotary, key_pages_ptr + kv_row * (D + R),
-            value_pages_ptr + kv_row * D, in_tile[None, :], in_tile, log2_scale,
-            D, R, SHARED, True,
-        )  # fmt: skip
+    if HAS_PREFIX:
+        num_prefix = tl.load(prefix_ptr + sequence)
+        begin = split * split_tokens
+        end = tl.minimum(begin + split_tokens, num_prefix)
+        if acc_ptr is not None:  # noqa: SIM102, the outer test is static
+            if split > 0 and begin >= num_prefix:
+                tl.store(peak_ptr + cell * num_splits + split, float("-inf"), mask=row < length)
+                return
+        pages_ptr = table_ptr + sequence * table_stride
+        page = tl.load(pages_ptr + (begin + col) // PAGE, mask=begin + col < end, other=0)
+        for at in range(begin, end, N):
+            position = at + col
+            in_tile = (position < end)[:, None]
+            kv_row = (page.to(tl.int64) * PAGE + position % PAGE)[:, None] * KV_HEADS + kv_head
+            # Pages of the next tile: see the decode kernel.
+            page = tl.load(pages_ptr + (position + N) // PAGE, mask=position + N < end, other=0)
+            k_rows = key_pages_ptr + kv_row * (D + R)
+            k = tl.load(k_rows + channels, mask=in_tile, other=0.0)
+            k_rotary = k
+            if R > 0:
+                k_rotary = tl.load(k_rows + rotary, mask=in_tile, other=0.0)
+            v = k
+            if not SHARED:
+                v = tl.load(value_pages_ptr + kv_row * D + channels, mask=in_tile, other=0.0)
+            acc, peak, norm = attend_tile(
+                acc, peak, norm, q, q_rotary, k, k_rotary, v, (position < end)[None, :],
+                log2_scale, R, True,
+            )  # fmt: skip
     # New tokens before this block are seen by all its rows; those of the block causally.
     num_before = first - start
     whole = num_before // N * N
@@ -74,28 +89,44 @@ def _prefill_kernel(
     if split > 0:
         whole = 0
         new_end = 0
+    k_tile = k_ptr + kv_head * (D + R) + col[:, None] * k_stride
+    v_tile = v_ptr + kv_head * D + col[:, None] * v_stride
     for at in range(0, whole, N):
-        token = (start + at + col).to(tl.int64)
+        k_rows = k_tile + (start + at).to(tl.int64) * k_stride
+        k = k_block.load([start + at, kv_head * (D + R)]) if BULK else tl.load(k_rows + channels)
+        k_rotary = k
+        if R > 0:
+            k_rotary = tl.load(k_rows + rotary)
+        v = k
+        if BULK:
+            v = v_block.load([start + at, kv_head * D])
+        elif not SHARED:
+            v = tl.load(v_tile + (start + at).to(tl.int64) * v_stride + channels)
         acc, peak, norm = attend_tile(
-            acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
-            v_ptr + token * v_stride + kv_head * D, in_block, token >= 0, log2_scale,
-            D, R, SHARED, False,
-        )  # fmt: skip
+            acc, peak, norm, q, q_rotary, k, k_rotary, v, in_block, log2_scale, R, False
+        )
     for at in range(whole, new_end, N):
         position = at + col
-        token = (start + position).to(tl.int64)
+        in_tile = (position < new_end)[:, None]
+        k_rows = k_tile + (start + at).to(tl.int64) * k_stride
+        k = tl.load(k_rows + channels, mask=in_tile, other=0.0)
+        k_rotary = k
+        if R > 0:
+            k_rotary = tl.load(k_rows + rotary, mask=in_tile, other=0.0)
+        v = k
+        if not SHARED:
+            v_rows = v_tile + (start + at).to(tl.int64) * v_stride
+            v = tl.load(v_rows + channels, mask=in_tile, other=0.0)
         is_seen = position[None, :] <= (num_before + row)[:, None]
         acc, peak, norm = attend_tile(
-            acc, peak, norm, q, q_rotary, k_ptr + token * k_stride + kv_head * (D + R),
-            v_ptr + token * v_stride + kv_head * D, is_seen, position < new_end,
-            log2_scale, D, R, SHARED, True,
-        )  # fmt: skip
+            acc, peak, norm, q, q_rotary, k, k_rotary, v, is_seen, log2_scale, R, True
+        )
     if acc_ptr is None:
-        out_rows = out_ptr + cell[:, None] * D + channels[None, :]
+        out_rows = out_ptr + cell[:, None] * D + channels
         tl.store(out_rows, (acc / norm[:, None]).to(out_ptr.dtype.element_ty), mask=in_block)
     else:
         part = cell * num_splits + split
-        tl.store(acc_ptr + part[:, None] * D + channels[None, :], acc, mask=in_block)
+        tl.store(acc_ptr + part[:, None] * D + channels, acc, mask=in_block)
         tl.store(peak_ptr + part, peak, mask=row < length)
         tl.store(norm_ptr + part, norm, mask=row < length)
 
@@ -127,37 +158,54 @@ def prefill(
         out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
     if plan.num_chunks == 0:
         return out
-    size = cache.keys.shape[3]
-    key_block, num_warps, num_stages = tile_of(cache, plan.chunk_size)
     if max_prefix is None:
         max_prefix = page_table.shape[1] * cache.page_size
+    tile = tile_of(cache, plan.chunk_size, q.shape[1] * plan.num_chunks, max_prefix)
     split_tokens = split_of(q.shape[1] * plan.num_chunks, max_prefix, q.device)
     splits = max(1, triton.cdiv(max_prefix, split_tokens))
     acc = peak = norm = None
     if splits > 1:
         count = q.shape[0] * q.shape[1] * splits
         acc, peak, norm = empty_parts(count, cache.value_size, q.device)
+    k_block, v_block = _blocks(k, v, cache, tile.keys) if tile.bulk else (None, None)
+    options = {} if tile.max_registers is None else {"maxnreg": tile.max_registers}
     _prefill_kernel[(q.shape[1], plan.num_chunks, splits)](
-        q, k, v, cache.keys, cache.keys if cache.values is None else cache.values, page_table,
+        q, k, v, k_block, v_block,
+        cache.keys, cache.keys if cache.values is None else cache.values, page_table,
         num_prefix, plan.chunks, plan.sequences, out, acc, peak, norm,
         q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), split_tokens,
         scale * math.log2(math.e), HEADS=q.shape[1], KV_HEADS=cache.num_heads,
-        D=cache.value_size, R=size - cache.value_size, PAGE=cache.page_size, M=plan.chunk_size,
-        N=key_block, SHARED=cache.values is None, num_warps=num_warps, num_stages=num_stages,
+        D=cache.value_size, R=cache.rotary_size, PAGE=cache.page_size, M=plan.chunk_size,
+        N=tile.keys, SHARED=cache.values is None, HAS_PREFIX=max_prefix > 0,
+        BULK=k_block is not None, num_warps=tile.num_warps, num_stages=tile.num_stages, **options,
     )  # fmt: skip
     if acc is not None and peak is not None and norm is not None:
         combine(acc, peak, norm, out, splits)
     return out
 
 
+def _blocks(
+    k: torch.Tensor, v: torch.Tensor, cache: PagedKV, num_keys: int
+) -> tuple[TensorDescriptor | None, TensorDescriptor | None]:
+    """Descriptors of tiles of `num_keys` tokens; None where alignment forbids them."""
+    if any(x.data_ptr() % 16 or x.stride(0) * x.element_size() % 16 for x in (k, v)):
+        return None, None
+    tile = [num_keys, cache.value_size]
+    k_block, v_block = (
+        TensorDescriptor(x, [x.shape[0], x.shape[1] * x.shape[2]], [x.stride(0), 1], tile)
+        for x in (k, v)
+    )
+    return k_block, v_block
+
+
 def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
     """Prefix tokens of one program, for `num_programs` heads x query blocks.
 
     The whole prefix where there are programs enough; else 2048, or less (256 at least) until there
-    are two programs a multiprocessor. Without splits, a short prompt after a long prefix would
+    are about two programs a multiprocessor. Without splits, a short prompt after a long prefix would
     keep a few multiprocessors busy for long and the rest idle.
     """
-    enough = 2 * num_multiprocessors(device)
+    enough = 1.9 * num_multiprocessors(device)
     if num_programs >= enough:
         return max(max_prefix, 1)
     tokens = 2048
@@ -166,20 +214,43 @@ def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
     return tokens
 
 
-def query_block(cache: PagedKV, num_tokens: int, num_heads: int) -> int:
-    """Rows of a query block that suit the sizes: the chunk size to make a plan with."""
+def query_block(cache: PagedKV, num_tokens: int, num_heads: int, max_prefix: int = 0) -> int:
+    """Rows of a query block that suit the sizes: the chunk size to make a plan with.
+
+    Small blocks while there are too few to fill the card, unless a long prefix would then be read
+    twice as often for nothing.
+    """
     size = cache.keys.shape[3]
-    if size > 256:
+    if size > 256 or num_tokens <= 64:
         return 64
     few = triton.cdiv(num_tokens, 128) * num_heads <= num_multiprocessors(cache.keys.device)
-    return 64 if size == 256 and few else 128
+    return 64 if size == 256 and few and max_prefix <= 4 * num_tokens else 128
 
 
-def tile_of(cache: PagedKV, query_rows: int) -> tuple[int, int, int]:
-    """Keys a tile, warps and pipeline stages."""
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Keys a tile, warps, pipeline stages, whether the copy engine loads new tokens, and a cap on
+    registers a thread (None: none)."""
+
+    keys: int
+    num_warps: int
+    num_stages: int
+    bulk: bool = False
+    max_registers: int | None = None
+
+
+def tile_of(cache: PagedKV, query_rows: int, num_programs: int, max_prefix: int) -> Tile:
+    """What was fastest on an H200 for blocks of `query_rows`, `num_programs` heads x blocks."""
     size = cache.keys.shape[3]
     if size > 256:
-        return 32, 8, 2
+        return Tile(32, 8, 2)
+    bulk = max_prefix == 0
     if size == 256:
-        return (64, 8, 2) if query_rows == 128 else (32, 4, 3)
-    return 64, 8 if size == 128 and query_rows == 128 else 4, 3
+        return Tile(64, 8, 2, bulk) if query_rows == 128 else Tile(32, 4, 3, bulk)
+    if query_rows < 128:
+        return Tile(64, 4, 3, bulk)
+    # Two programs a multiprocessor, one's softmax beside the other's products, if all fit at once.
+    fits = num_programs <= 2 * num_multiprocessors(cache.keys.device)
+    if size == 128 and max_prefix > 0 and fits:
+        return Tile(64, 8, 2, max_registers=128)
+    return Tile(64, 8 if size >= 128 else 4, 3, bulk)
