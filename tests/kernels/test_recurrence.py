@@ -196,6 +196,19 @@ def test_equal_keys_do_not_break_the_triangular_solve(tolerance, device, half_dt
     assert relative_error(out, expected) < tolerance
 
 
+@pytest.mark.parametrize("strongest", [2.0, 40.0])
+def test_kda_stands_mild_and_violent_decay(strongest, device):
+    """Up to e^-40 a token and channel: gaps of summed decay far beyond a float's exponent."""
+    x = draw(RULES["kda"], 14, 70, 1, 2, 32, 16, device=device)
+    x.log_decay.copy_(strongest / 8 * x.log_decay)
+    states = torch.zeros(1, 2, 32, 16, device=device)
+    plan = make_plan([SequenceTask(70, -1, 0)], 64, device)
+    out = prefill(RULES["kda"], *x.parts(), states, plan)
+    expected, after = recurrence(RULES["kda"], *x.parts())
+    assert relative_error(out, expected) < 1e-5
+    assert relative_error(states[0], after[-1]) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

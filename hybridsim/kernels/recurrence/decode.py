@@ -39,6 +39,7 @@ def decode(
         slots,
         scale,
         out,
+        all_read=True,
     )
     assert out is not None
     return out

@@ -14,55 +14,84 @@ from hybridsim.kernels.recurrence.rules import Rule
 
 
 @triton.jit
+def _add_both(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
 def _recurrent_kernel(
     q_ptr, k_ptr, v_ptr, decay_ptr, strength_ptr, out_ptr, state_ptr,
     starts_ptr, lengths_ptr, read_slots_ptr, save_slots_ptr,
     q_stride, k_stride, v_stride, slot_stride, scale,
     H: tl.constexpr, H_PER_KEY: tl.constexpr, K: tl.constexpr, V: tl.constexpr,
     BLOCK_V: tl.constexpr, PER_CHANNEL: tl.constexpr, IS_DELTA: tl.constexpr,
-    ONE_TOKEN: tl.constexpr,
+    ONE_TOKEN: tl.constexpr, ALL_READ: tl.constexpr, LANE_ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Program (value block, head, request). `save_slots` has one slot a token, -1 to save none."""
-    value_block, head, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Program (head, value block, request). `save_slots` has one slot a token, -1 to save none.
+
+    Both sums of a step are over the old state: q (a S + k^T w) = (a q) S + (q k) w.
+    """
+    head, value_block, request = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start = tl.load(starts_ptr + request).to(tl.int64)
     length = 1 if ONE_TOKEN else tl.load(lengths_ptr + request)
     read_slot = tl.load(read_slots_ptr + request).to(tl.int64)
     channels = tl.arange(0, K)
     columns = value_block * BLOCK_V + tl.arange(0, BLOCK_V)
-    in_value = columns < V
-    tile = head * K * V + channels[:, None] * V + columns[None, :]
-    state = tl.zeros([K, BLOCK_V], dtype=tl.float32)
-    if read_slot >= 0:
-        read_tile = state_ptr + read_slot * slot_stride + tile
-        # A state is used once a step: keep it from pushing other data out of the cache.
-        state = tl.load(
-            read_tile, mask=in_value[None, :], other=0.0, eviction_policy="evict_first"
-        ).to(tl.float32)
+    # A constant mask, where there is no tail, is no mask.
+    in_value = columns < V if V % BLOCK_V != 0 else tl.full([BLOCK_V], True, dtype=tl.int1)
+    # How many neighbours a thread loads at once: few, so that a warp spans whole rows and sums over
+    # rows stay inside threads. 64-bit offsets, since only those become part of load instructions.
+    items = tl.max_contiguous(columns.to(tl.int64), LANE_ITEMS)
+    tile = channels.to(tl.int64)[:, None] * V + items[None, :]
+    head_state_ptr = state_ptr + head * K * V
+    # A mask and no branch, at whose end the load would be waited for.
+    is_read = in_value[None, :] if ALL_READ else in_value[None, :] & (read_slot >= 0)
+    read_tile = head_state_ptr + read_slot * slot_stride + tile
+    # A state is used once a step: keep it from pushing other data out of the cache.
+    state = tl.load(read_tile, mask=is_read, other=0.0, eviction_policy="evict_first")
+    state = state.to(tl.float32)
     key_offset = head // H_PER_KEY * K + channels
     for step in range(length):
         token = start + step
+        # All loads of a step before the first use of the state.
+        save_slot = tl.load(save_slots_ptr + token).to(tl.int64)
         k = tl.load(k_ptr + token * k_stride + key_offset).to(tl.float32)
         v = tl.load(v_ptr + token * v_stride + head * V + columns, mask=in_value, other=0.0)
         written = v.to(tl.float32)
+        decay = 1.0
         if decay_ptr is not None:
             if PER_CHANNEL:
                 log_decay = tl.load(decay_ptr + (token * H + head) * K + channels)
-                state *= tl.exp(log_decay.to(tl.float32))[:, None]
             else:
-                state *= tl.exp(tl.load(decay_ptr + token * H + head).to(tl.float32))
-        if IS_DELTA:
-            written -= tl.sum(k[:, None] * state, axis=0)
+                log_decay = tl.load(decay_ptr + token * H + head)
+            decay = tl.exp(log_decay.to(tl.float32))
+        strength = 1.0
         if strength_ptr is not None:
-            written *= tl.load(strength_ptr + token * H + head).to(tl.float32)
-        state += k[:, None] * written[None, :]
+            strength = tl.load(strength_ptr + token * H + head).to(tl.float32)
+        q = k
         if out_ptr is not None:
             q = tl.load(q_ptr + token * q_stride + key_offset).to(tl.float32)
-            out = tl.sum(q[:, None] * state, axis=0) * scale
+        known = (k * decay)[:, None] * state
+        asked = (q * decay)[:, None] * state
+        if IS_DELTA and out_ptr is not None:
+            known, asked = tl.reduce((known, asked), 0, _add_both)
+            written -= known
+        elif IS_DELTA:
+            written -= tl.sum(known, axis=0)
+        elif out_ptr is not None:
+            asked = tl.sum(asked, axis=0)
+        written *= strength
+        if PER_CHANNEL:
+            state *= decay[:, None]  # type: ignore[index]
+        else:
+            state *= decay
+        state += k[:, None] * written[None, :]
+        if out_ptr is not None:
+            out = (asked + tl.sum(q * k, axis=0) * written) * scale
             out_row = out_ptr + (token * H + head) * V + columns
             tl.store(out_row, out.to(out_ptr.dtype.element_ty), mask=in_value)
-        save_slot = tl.load(save_slots_ptr + token).to(tl.int64)
         if save_slot >= 0:
-            save_tile = state_ptr + save_slot * slot_stride + tile
+            save_tile = head_state_ptr + save_slot * slot_stride + tile
             tl.store(
                 save_tile, state.to(state_ptr.dtype.element_ty), mask=in_value[None, :],
                 eviction_policy="evict_first",
@@ -83,6 +112,7 @@ def run_tokens(
     save_slots: torch.Tensor,
     scale: float = 1.0,
     out: torch.Tensor | None = None,
+    all_read: bool = False,
 ) -> torch.Tensor | None:
     """Run `lengths[n]` tokens from `starts[n]` on for request n, from the state in read_slots[n].
 
@@ -90,9 +120,10 @@ def run_tokens(
     `[T, H]` or `[T, H, K]` and strength `[T, H]` contiguous, or None; states `[slots, H, K, V]`,
     float32 or bfloat16, changed in place; starts, lengths, read_slots int32 `[N]` (lengths None:
     one token each); save_slots int32 `[T]`: slot that gets the state after that token, -1 for none.
-    A read slot of -1 is a zero state. Slots that are saved to must not be read by other requests
-    of the same call. q None: states only. Returns out `[T, H, V]`, or None when q is None; rows of
-    tokens that no request covers keep what they had.
+    A read slot of -1 is a zero state; all_read: there is none such, which saves a test. Slots that
+    are saved to must not be read by other requests of the same call. q None: states only. Returns
+    out `[T, H, V]`, or None when q is None; rows of tokens that no request covers keep what they
+    had.
     """
     check_inputs(rule, k, v, log_decay, strength, states)
     num_heads, value_size = v.shape[1:]
@@ -100,31 +131,31 @@ def run_tokens(
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if starts.shape[0] == 0:
         return out
-    block_v, num_warps = tile_of(
-        k.shape[2], value_size, starts.shape[0] * num_heads, states.element_size()
-    )
-    grid = (triton.cdiv(value_size, block_v), num_heads, starts.shape[0])
+    block_v, num_warps = tile_of(k.shape[2], value_size, starts.shape[0] * num_heads)
+    grid = (num_heads, triton.cdiv(value_size, block_v), starts.shape[0])
+    # A fifth program a multiprocessor; decay per channel would spill.
+    options = {} if rule.decay == "channel" else {"maxnreg": 104}
     _recurrent_kernel[grid](
         q, k, v, log_decay, strength, out if q is not None else None, states,
         starts, lengths, read_slots, save_slots,
         0 if q is None else q.stride(0), k.stride(0), v.stride(0), states.stride(0), scale,
         H=num_heads, H_PER_KEY=num_heads // k.shape[1], K=k.shape[2], V=value_size,
         BLOCK_V=block_v, PER_CHANNEL=rule.decay == "channel", IS_DELTA=rule.is_delta,
-        ONE_TOKEN=lengths is None, num_warps=num_warps,
+        ONE_TOKEN=lengths is None, ALL_READ=all_read, LANE_ITEMS=2, num_warps=num_warps,
+        **options,
     )  # fmt: skip
     return out if q is not None else None
 
 
-def tile_of(key_size: int, value_size: int, num_tiles: int, item_bytes: int) -> tuple[int, int]:
+def tile_of(key_size: int, value_size: int, num_tiles: int) -> tuple[int, int]:
     """Columns of the state a program holds, and its warps, for `num_tiles` = requests x heads.
 
-    Measured on an H200: 32 KiB a program for float32 states, 8 KiB for bfloat16 ones; less while
-    there are too few programs to fill the card.
+    Measured on an H200: 8192 numbers a program, 64 a thread; fewer while there are too few programs
+    to fill the card.
     """
-    full = 8192 if item_bytes == 4 else 4096
-    wide = min(triton.next_power_of_2(value_size), max(16, full // key_size))
+    wide = min(triton.next_power_of_2(value_size), max(16, 8192 // key_size))
     block_v = wide if num_tiles >= 512 else max(16, wide // 4)
-    return block_v, {8192: 4, 4096: 1}.get(key_size * block_v, 2)
+    return block_v, 4 if key_size * block_v >= 8192 else 2
 
 
 def check_inputs(
