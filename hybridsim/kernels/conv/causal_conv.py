@@ -8,7 +8,7 @@ import triton.language as tl
 from hybridsim.kernels.launch import require
 from hybridsim.kernels.plan import PackedPlan
 
-PREFILL_TILE = (64, 32)  # tokens and channels of a program
+PREFILL_TILE = (64, 64)  # tokens and channels of a program; measured on an H200
 
 
 @triton.jit
@@ -22,34 +22,36 @@ def _prefill_kernel(
     A part is `C` tokens of a chunk.
     """
     channels = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
-    in_width = channels < D
-    chunk = tl.program_id(1)
-    position = tl.program_id(2) * C + tl.arange(0, C)
-    inside = (position < tl.load(chunks_ptr + chunk * 3 + 1))[:, None] & in_width[None, :]
-    start = tl.load(chunks_ptr + chunk * 3)
-    token = start + position
+    in_width = channels < D if D % BLOCK_D != 0 else tl.full([BLOCK_D], True, dtype=tl.int1)
+    chunk, part = tl.program_id(1), tl.program_id(2) * C
+    length = tl.load(chunks_ptr + chunk * 3 + 1) - part
+    if length <= 0:
+        return
+    start = tl.load(chunks_ptr + chunk * 3) + part
     sequence = tl.load(chunks_ptr + chunk * 3 + 2)
     read_slot = tl.load(sequences_ptr + sequence * 4 + 2).to(tl.int64)
-    first = tl.load(sequences_ptr + sequence * 4 + 3)
+    num_before = start - tl.load(sequences_ptr + sequence * 4 + 3)
+    position = tl.arange(0, C)[:, None]
+    inside = (position < length) & in_width[None, :]
+    # Only the bases are 64 bits wide; offsets within a tile are cheap.
+    x_base = x_ptr + start.to(tl.int64) * x_stride
+    tile = position * x_stride + channels[None, :]
     total = tl.zeros([C, BLOCK_D], dtype=tl.float32)
     if bias_ptr is not None:
         total += tl.load(bias_ptr + channels, mask=in_width, other=0.0).to(tl.float32)[None, :]
     for tap in tl.static_range(W):
-        source = token + tap - (W - 1)
+        back = W - 1 - tap
         weight = tl.load(weight_ptr + channels * W + tap, mask=in_width, other=0.0).to(tl.float32)
-        is_new = (source >= first)[:, None] & inside
-        x = tl.load(
-            x_ptr + source.to(tl.int64)[:, None] * x_stride + channels[None, :],
-            mask=is_new, other=0.0,
-        ).to(tl.float32)  # fmt: skip
-        if read_slot >= 0 and start + tl.program_id(2) * C - first < W - 1:
-            is_old = (source < first)[:, None] & inside
-            row = (source - first + (W - 1))[:, None] * D + channels[None, :]
+        is_new = inside & (position + num_before >= back)
+        x = tl.load(x_base + tile - back * x_stride, mask=is_new, other=0.0).to(tl.float32)
+        if read_slot >= 0 and num_before < back:
+            is_old = inside & (position + num_before < back)
+            row = (position + num_before + tap) * D + channels[None, :]
             old = tl.load(state_ptr + read_slot * slot_stride + row, mask=is_old, other=0.0)
             x += old.to(tl.float32)
         total += x * weight[None, :]
     total *= tl.sigmoid(total)
-    out_tile = out_ptr + token.to(tl.int64)[:, None] * D + channels[None, :]
+    out_tile = out_ptr + start.to(tl.int64) * D + position * D + channels[None, :]
     tl.store(out_tile, total.to(out_ptr.dtype.element_ty), mask=inside)
 
 
