@@ -13,6 +13,8 @@ from hybridsim.kernels.plan import SequenceTask, make_plan
 BF16 = torch.bfloat16
 # (query heads, KV heads, value size, rotary size): qwen3.5-0.8b, a plain GQA model, kimi-linear
 GEOMETRIES = {"d256": (8, 2, 256, 0), "d128": (32, 8, 128, 0), "mla": (32, 1, 512, 64)}
+# For prefill, engines give MLA every head's own keys and values back.
+PREFILL_GEOMETRIES = GEOMETRIES | {"mla expanded": (32, 32, 128, 64)}
 
 
 def _copy_maker(layers: int, row_bytes: int, pairs: int, is_torch: bool) -> MakeCall:
@@ -53,12 +55,12 @@ def copy_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
 
 def make_cache(geometry: str, num_pages: int, page_size: int, seed: int) -> PagedKV:
     """Random pages of a geometry."""
-    _, kv_heads, value_size, rotary = GEOMETRIES[geometry]
-    shape = (num_pages, page_size, kv_heads, value_size + rotary)
-    keys = random_normal(shape, seed, BF16)
-    if rotary:
+    _, kv_heads, value_size, rotary = PREFILL_GEOMETRIES[geometry]
+    shape = (num_pages, page_size, kv_heads)
+    keys = random_normal((*shape, value_size + rotary), seed, BF16)
+    if geometry == "mla":
         return PagedKV.latent(keys, value_size)
-    return PagedKV.gqa(keys, random_normal(shape, seed + 1, BF16))
+    return PagedKV.gqa(keys, random_normal((*shape, value_size), seed + 1, BF16))
 
 
 def _decode_maker(geometry: str, batch: int, context: int) -> MakeCall:
@@ -92,23 +94,22 @@ def decode_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
 
 
 def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -> MakeCall:
-    heads, kv_heads, value_size, rotary = GEOMETRIES[geometry]
+    heads, kv_heads, value_size, rotary = PREFILL_GEOMETRIES[geometry]
     size = value_size + rotary
 
     def make(seed: int) -> Call:
         q = random_normal((tokens, heads, size), seed, BF16)
         k = random_normal((tokens, kv_heads, size), seed + 1, BF16)
-        v = random_normal((tokens, kv_heads, size), seed + 2, BF16)
-        if rotary:
+        v = random_normal((tokens, kv_heads, value_size), seed + 2, BF16)
+        if geometry == "mla":
             v = k[..., :value_size]
         if rival is not None:
             return lambda: _sdpa(q, k, v, rival)
         cache = make_cache(geometry, max(1, prefix // 16), 16, seed + 3)
         table = permutation(max(1, prefix // 16), seed + 7).view(1, -1)
         num_prefix = torch.tensor([prefix], device="cuda", dtype=torch.int32)
-        plan = make_plan(
-            [SequenceTask(tokens)], attention.query_block(cache, tokens, heads), "cuda"
-        )
+        block = attention.query_block(cache, tokens, heads, prefix)
+        plan = make_plan([SequenceTask(tokens)], block, "cuda")
         return lambda: attention.prefill(
             q, k, v, cache, table, num_prefix, plan, size**-0.5, max_prefix=prefix
         )
@@ -132,14 +133,17 @@ def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, backend: str) -> to
 
 def prefill_cases(quick: bool, with_rivals: bool) -> Iterator[Case]:
     """Prefill attention; without a prefix beside torch's kernels, which know no pages."""
-    for geometry, (heads, kv_heads, value_size, rotary) in GEOMETRIES.items():
+    for geometry, (heads, kv_heads, value_size, rotary) in PREFILL_GEOMETRIES.items():
         points = [(2048, 0), (8192, 0)]
         if not quick:
             points = [(1024, 0), (4096, 0), (16384, 0), (1024, 16384), (64, 32768)]
         for tokens, prefix in points:
             size = value_size + rotary
             pairs = tokens * prefix + tokens * (tokens + 1) // 2
-            num_bytes = 2 * size * (2 * tokens * heads + 2 * (tokens + prefix) * kv_heads)
+            # Queries and outputs, keys and values; of MLA's latent cache values are part of keys.
+            value_width = 0 if geometry == "mla" else value_size
+            num_bytes = 2 * (size + value_size) * tokens * heads
+            num_bytes += 2 * (size + value_width) * (tokens + prefix) * kv_heads
             versions = {"ours": _prefill_maker(geometry, tokens, prefix, None)}
             if with_rivals and not prefix and not rotary:
                 for rival in ("sdpa", "sdpa_flash", "sdpa_cudnn"):
