@@ -247,8 +247,9 @@ class RunConfig(_Strict):
     gpu: str | dict[str, Any] | None = _key(
         None,
         "a GPU's name, or a mapping",
-        "whose step times: a name alone takes a roofline, `{name: h200, cost: measured}` a measured "
-        "profile ([cost.md](cost.md)); timed only, and weights and cache must fit its memory",
+        "whose step times: a name alone takes a roofline, `{name: h200, cost: measured}` a "
+        "measured profile ([cost.md](cost.md)); timed only, and weights and cache must fit its "
+        "memory",
     )
     tp: StrictInt = _key(1, "an integer >= 1", "tensor-parallel ranks; sizes are of one rank", ge=1)
     scheduler: SchedulerConfig = _key(
