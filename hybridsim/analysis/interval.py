@@ -40,6 +40,7 @@ class BoundRules:
     insertion: `forced`: a request that runs takes KV for all its tokens and one state from the
     same memory, so others must fit beside it; `bypass`: it runs elsewhere and may leave nothing.
     states_apart: forced KV, but the running state lives in memory of its own.
+    longest_tokens: of longer requests no more than the prompt may be computed.
     """
 
     kv_bytes_per_token: int
@@ -50,6 +51,7 @@ class BoundRules:
     caps_last_token: bool = True
     insertion: Insertion = "forced"
     states_apart: bool = False
+    longest_tokens: int | None = None
 
     @property
     def num_running_states(self) -> int:
@@ -216,9 +218,12 @@ def _tokens_above(tree: PathTree, passes: Passes) -> Int64Array:
 def _own_kv_bytes(requests: Sequence[Request], rules: BoundRules) -> Int64Array:
     """KV of all tokens that a request computes, in whole pages."""
     skipped = 0 if rules.last_output else 1
-    tokens = np.array(
-        [r.num_prompt_tokens + max(r.num_output_tokens - skipped, 0) for r in requests],
-        dtype=np.int64,
-    )
+    prompts = np.array([r.num_prompt_tokens for r in requests], dtype=np.int64)
+    outputs = np.array([r.num_output_tokens for r in requests], dtype=np.int64)
+    longest = prompts.max(initial=0) + outputs.max(initial=0)
+    if rules.longest_tokens is not None:
+        longest = rules.longest_tokens
+    is_cut = prompts + outputs > longest
+    tokens = prompts + np.where(is_cut, 0, np.maximum(outputs - skipped, 0))
     pages = -(-tokens // rules.page_tokens)
     return pages * rules.page_tokens * rules.kv_bytes_per_token

@@ -40,6 +40,7 @@ class Limits:
     more than the cache really takes.
     `in_blocks`: `capacity_bytes` counts blocks of the trace, and there are no states.
     `takes_room`: a running request has its KV, and its state unless `states_apart`, in this memory.
+    `longest_tokens`: of longer requests no more than the prompt may be computed.
     `plan_bytes`: what of `capacity_bytes` a plan may surely use; None: all of it.
     `held_bytes()`: what was held after each request of the run, where that may pass the capacity.
     `note`: what a reader must know of the bound.
@@ -53,6 +54,7 @@ class Limits:
     in_blocks: bool = False
     takes_room: bool = True
     states_apart: bool = False
+    longest_tokens: int | None = None
     plan_bytes: float | None = None
     held_bytes: Callable[[], Sequence[int]] | None = None
     note: str = ""

@@ -55,7 +55,7 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
         model,
         keeps_outputs=True,  # the ideal does, whatever the engine does
         caps_last_token=True,
-        limits=_limits(model, layout, num_blocks),
+        limits=_limits(model, layout, num_blocks, options if "max_model_len" in given else None),
         notes=(f"vLLM {version}: one request at a time through the engine's own decisions",),
         outcome=lambda: _outcome(server.engine),
         prepare=server.prepare,
@@ -82,12 +82,19 @@ class _Server:
             self.engine = self._engine(replace(self._options, max_model_len=longest))
 
 
-def _limits(model: ModelSpec, layout: Layout, num_blocks: int) -> Limits:
-    """Bytes without the padding, which only loosens the bound; a hit may end at any unit."""
+def _limits(
+    model: ModelSpec, layout: Layout, num_blocks: int, limited_by: VLLMOptions | None
+) -> Limits:
+    """Bytes without the padding, which only loosens the bound; a hit may end at any unit.
+
+    limited_by: options with a `max_model_len` that ends outputs, drafts included.
+    """
+    longest = None if limited_by is None else limited_by.max_model_len - 1 - limited_by.spec_k
     return Limits(
         layout.kv_bytes_per_token * len(model.attention_layers),
         layout.state_bytes * len(model.recurrent_layers),
         (num_blocks - 1) * layout.bytes_per_block,
+        longest_tokens=longest,
     )
 
 

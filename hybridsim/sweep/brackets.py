@@ -15,8 +15,9 @@ from hybridsim.records import BatchChange, MissReason, RequestRecord
 from hybridsim.request import Request
 
 # Runs of a sweep that share trace, sizes and refusals share the problem; those of equal memory the
-# bracket.
+# bracket. Traces are told apart by identity, so those that a key speaks of are kept.
 _PROBLEMS: dict[tuple[object, ...], Problem] = {}
+_TRACES: dict[int, Sequence[Request]] = {}
 _BRACKETS: dict[tuple[object, ...], Bracket] = {}
 
 
@@ -79,6 +80,7 @@ def _problem_in_turn(done: Done) -> tuple[Problem, bool]:
     missing = frozenset(refused)
     key = (id(done.requests), done.num_warmup, rules, is_in_blocks, missing, given_up)
     if key not in _PROBLEMS:
+        _TRACES[id(done.requests)] = done.requests
         if is_in_blocks:
             _PROBLEMS[key] = block_problem(done.requests, num_warmup=done.num_warmup)
         else:
@@ -102,6 +104,7 @@ def _rules(built: Built) -> BoundRules:
         caps_last_token=built.caps_last_token,
         insertion="forced" if limits.takes_room else "bypass",
         states_apart=limits.states_apart,
+        longest_tokens=limits.longest_tokens,
     )
 
 

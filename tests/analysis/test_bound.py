@@ -21,7 +21,7 @@ from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_evict
 from hybridsim.policies.base import Setting
 from hybridsim.sim.replay import replay
 from tests.analysis.optimum import TokenProblem, belady, best_policy, lp_optimum
-from tests.analysis.workloads import traces
+from tests.analysis.workloads import request_of, traces
 
 SLACK = 1e-9
 
@@ -194,3 +194,15 @@ def test_rewards_in_flops_and_seconds_grow_with_the_prompt():
     cost = get_cost_model("h200", model, 1)
     seconds = Reward.seconds(cost, 32768)
     assert 0 < seconds.at(1000) < seconds.at(32768) < 60
+
+
+def test_a_request_that_may_be_cut_is_sure_of_its_prompt_only():
+    """8 + 5 tokens run to 12 (the last is not fed back); from a limit of 12 down the end is open."""
+    requests = [request_of(0, range(8), range(5)), request_of(1, range(4), range(3))]
+    own = {
+        limit: interval_problem(
+            requests, BoundRules(2, 3, longest_tokens=limit)
+        ).load.events_kv_bytes.tolist()
+        for limit in (None, 13, 12, 6)
+    }
+    assert own == {None: [24, 12], 13: [24, 12], 12: [16, 12], 6: [16, 8]}
