@@ -7,7 +7,8 @@ part has is fitted on the profile's own whole steps. No held-out step is looked 
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,16 @@ from hybridsim.cost.fitting import chunks_of
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.least_squares import LargerOfTwo, fit_larger_of_two
 from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.cost.relative import Rows, fit_relative
 from hybridsim.cost.roofline import RooflineCost
 from hybridsim.cost.work import Work
-from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec, get_model
-from hybridsim.models.recurrent import RecurrentSpec, recurrent
 
 FORMAT = "hybridsim-ceilings-1"
 BASE = ("h200", "qwen3.5-0.8b", 1)
 # No profile of a single GPU has these: a ring's share of the link, an all-reduce's latency.
 ASSUMED = {"link": 0.7, "allreduce_latency_s": 8e-6}
-# Kernels measured one by one (results/kernels), at sizes where fixed times are small.
-_SCAN_TOKENS, _CONV_TOKENS = 8192, 16384
-_SCANS = {"kda": "kda", "mamba2": "ssd", "lightning": "linear"}  # kind of layer -> kernel
-_NUM_HEADS, _HEAD_DIM = 16, 128
-
 At = tuple[int, ...]
-Rows = Sequence[Mapping[str, Any]]
 
 
 def _decode_at(counts: StepCounts, at: At) -> list[Work]:
@@ -66,27 +60,49 @@ WORK_AT: dict[str, Callable[[StepCounts, At], list[Work]]] = {
     "full_prefill": lambda counts, at: _prefill_at(
         classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])]
     ),
+    "full_prefill_of_4": lambda counts, at: _prefill_at(
+        classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])] * 4
+    ),
     "full_decode": _decode_at,
+    "experts": lambda counts, at: [
+        work for work in count.token_work(counts, at[0], 0) if work.part == classes.EXPERTS
+    ],
 }
 
 
 def fit_part(
-    name: str, data: Mapping[str, Any], model: ModelSpec, gpu: Gpu, memory: float | None = None
+    data: Mapping[str, Any],
+    model: ModelSpec,
+    gpu: Gpu,
+    *names: str,
+    memory: float | None = None,
 ) -> LargerOfTwo:
-    """Coefficients (1 / share) of one part of a profile.
+    """Coefficients (1 / share) of a class of kernels, from the points of the named parts.
 
-    No share may pass what a plain matrix product or copy attained in the same run.
+    A part that the profile has not is left out. No share may pass what a plain matrix product or
+    copy attained in the same run.
     """
-    points, counts = data["operators"][name]["points"], count_step(model)
-    if name == "copy":
-        works = [[count.copy_work(point["at"][0] * model.state_bytes)] for point in points]
-    else:
-        works = [WORK_AT[name](counts, tuple(point["at"])) for point in points]
-    terms = np.array([_terms(work, gpu) for work in works])
-    seconds = np.array([point["median_s"] for point in points])
+    terms, seconds = [], []
+    for name in filter(data["operators"].__contains__, names):
+        for point in data["operators"][name]["points"]:
+            terms.append(_terms(work_at(name, model, tuple(point["at"])), gpu))
+            seconds.append(point["median_s"])
     compute = gpu.flops_per_s / data["floors"]["matmul_flops_per_s"]
     streams = gpu.hbm_bytes_per_s / data["floors"]["copy_bytes_per_s"]
-    return fit_larger_of_two(terms, seconds, (compute, streams, streams, 0.0), memory)
+    least = (compute, streams, streams, 0.0)
+    return fit_larger_of_two(np.array(terms), np.array(seconds), least, memory)
+
+
+@cache
+def _counts(model: ModelSpec) -> StepCounts:
+    return count_step(model)
+
+
+def work_at(name: str, model: ModelSpec, at: At) -> list[Work]:
+    """What a part of a profile does at a point of its grid."""
+    if name == "copy":
+        return [count.copy_work(at[0] * model.state_bytes)]
+    return WORK_AT[name](_counts(model), at)
 
 
 def _terms(works: list[Work], gpu: Gpu) -> list[float]:
@@ -103,22 +119,23 @@ def _terms(works: list[Work], gpu: Gpu) -> list[float]:
 
 def fit_classes(data: Mapping[str, Any], model: ModelSpec, gpu: Gpu) -> dict[str, dict[str, float]]:
     """Shares, fixed times and errors of every class of kernels."""
-    head = fit_part("head", data, model, gpu)
+    fit = partial(fit_part, data, model, gpu)
+    head = fit("head")
     # Dense layers stream their weights as the head does, the one product that is measured alone;
     # what few tokens take beyond that are the launches and drains of each layer.
-    dense = fit_part("dense", data, model, gpu, memory=head.memory)
-    prefill = fit_part("full_prefill", data, model, gpu)
-    scan = fit_part("recurrent_prefill", data, model, gpu)
+    dense = fit("dense", memory=head.memory)
+    prefill, scan = fit("full_prefill", "full_prefill_of_4"), fit("recurrent_prefill")
     return {
         classes.MATMUL: _ceiling(dense),
         classes.POINTWISE: _ceiling(dense) | {"memory": 1 / dense.extra, "fixed_s": 0.0},
         classes.HEAD: _ceiling(head),
-        classes.EXPERTS: _ceiling(dense),
+        # The base model has no experts: their products are taken to attain what others do.
+        classes.EXPERTS: _ceiling(fit("experts") if "experts" in data["operators"] else dense),
         classes.ATTENTION_PREFILL: _ceiling(prefill),
-        classes.ATTENTION_DECODE: _ceiling(fit_part("full_decode", data, model, gpu), prefill),
+        classes.ATTENTION_DECODE: _ceiling(fit("full_decode"), prefill),
         classes.SCAN_PREFILL: _ceiling(scan),
-        classes.SCAN_DECODE: _ceiling(fit_part("recurrent_decode", data, model, gpu), scan),
-        classes.COPY: _ceiling(fit_part("copy", data, model, gpu), dense),
+        classes.SCAN_DECODE: _ceiling(fit("recurrent_decode"), scan),
+        classes.COPY: _ceiling(fit("copy"), dense),
     }
 
 
@@ -131,44 +148,6 @@ def _ceiling(fit: LargerOfTwo, compute_of: LargerOfTwo | None = None) -> dict[st
         "fixed_s": fit.fixed_s,
         "error": fit.error,
     }
-
-
-def _row(rows: Rows, op: str, **at: int) -> Mapping[str, Any]:
-    """One row of the kernels' table."""
-    for row in rows:
-        if row["op"] == op and all(row.get(key) == value for key, value in at.items()):
-            return row
-    raise UserError("--kernels", f"has no row {op!r} with {at}; allowed: a table that has it")
-
-
-def _seconds(rows: Rows, op: str, **at: int) -> float:
-    return float(_row(rows, op, **at)["ours"]["median_s"])
-
-
-def fit_relative(rows: Rows) -> dict[str, dict[str, float]]:
-    """Rates of kinds of layers that the profiled model has not, as multiples of its own kinds'.
-
-    From kernels timed side by side: FLOPs a second of the chunked scans, each with the convolution
-    that comes before it, and the share of its floor that latent attention reaches at decode.
-    """
-    conv_s = _seconds(rows, "conv prefill", tokens=_CONV_TOKENS) * _SCAN_TOKENS / _CONV_TOKENS
-    base = _scan_rate(rows, "gated_deltanet", "gated_delta", conv_s)
-    scans = {
-        kind: _scan_rate(rows, kind, name, 0.0 if kind == "lightning" else conv_s) / base
-        for kind, name in _SCANS.items()
-    }
-    latent, plain = (
-        float(_row(rows, f"decode attention {kind}", batch=32, context=16384)["share_of_floor"])
-        for kind in ("mla", "d256")
-    )
-    return {classes.SCAN_PREFILL: scans, classes.ATTENTION_DECODE: {"mla": latent / plain}}
-
-
-def _scan_rate(rows: Rows, kind: str, name: str, conv_s: float) -> float:
-    """FLOPs a second of a chunked scan; conv_s: of the convolution of as many tokens."""
-    seconds = _seconds(rows, f"prefill {name}", tokens=_SCAN_TOKENS) + conv_s
-    layer: RecurrentSpec = recurrent(kind, _NUM_HEADS, _NUM_HEADS, _HEAD_DIM, _HEAD_DIM)
-    return layer.prefill_flops(_SCAN_TOKENS) / seconds
 
 
 def fit_overhead(data: Mapping[str, Any], model: ModelSpec, gpu: Gpu, rest: Efficiency) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridsim.cost import GPUS, Efficiency, PrefillChunk, RooflineCost, get_cost_model
-from hybridsim.cost.ceilings import BASE, fit_ceilings, fit_relative
+from hybridsim.cost.ceilings import BASE, fit_ceilings
 from hybridsim.cost.efficiency import (
     ATTENTION_DECODE,
     CLASSES,
@@ -22,6 +22,7 @@ from hybridsim.cost.efficiency import (
 from hybridsim.cost.fitting import chunks_of, judge
 from hybridsim.cost.least_squares import bounded_least_squares, fit_larger_of_two
 from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.cost.relative import fit_relative
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.models.recurrent import recurrent

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from itertools import product
 from math import fsum
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hybridsim.cost.show.points import PARTS, StepPoint, part_points, predicted_
 from hybridsim.cost.show.subject import Subject, Wish, find_subjects, make_subject, shipped
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
+from tests.cost.test_measured import profile_data
 
 MODEL = get_model("qwen3.5-0.8b")
 RUNNER = CliRunner()
@@ -29,27 +29,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def small_profile(folder: Path) -> Path:
     """A profile of straight lines on a card of our own, with two steps."""
-    tokens, counts = (16, 64, 1024, 8192), (1, 2, 8)
-
-    def table(function, *axes):
-        return {"axes": ["x"] * len(axes), "points": [
-            {"at": list(at), "median_s": function(*at), "low_s": 0.9 * function(*at),
-             "high_s": 1.1 * function(*at), "num_samples": 7} for at in product(*axes)
-        ]}  # fmt: skip
-
-    data = {
-        "format": "hybridsim-profile-1", "model": "qwen3.5-0.8b", "tp": 1,
-        "machine": {"gpu": "OURS", "date": "2026-01-02"}, "state_bytes": MODEL.state_bytes,
-        "attention": {"multiprocessors": 10, "heads": 8, "query_block": 64},
-        "operators": {
-            "dense": table(lambda n: 1e-3 + 1e-6 * n, (1, *tokens)),
-            "head": table(lambda n: 1e-4 + 1e-7 * n, (1, 64, 512)),
-            "recurrent_prefill": table(lambda n, k: 1e-6 * n * k, tokens, counts),
-            "recurrent_decode": table(lambda n: 1e-5 * n, (1, 64, 512)),
-            "full_prefill": table(lambda n, p: 1e-9 * n * (p + 1000), tokens, (0, 1000, 32000)),
-            "full_decode": table(lambda n, c: 1e-9 * n * c, (1, 64, 512), (100, 1000, 20000)),
-            "copy": table(lambda n: 1e-5 * n, (1, 8, 64)),
-        },
+    data = profile_data() | {
+        "model": "qwen3.5-0.8b", "state_bytes": MODEL.state_bytes,
         "fit_steps": [
             {"chunks": [[64, 0]], "num_decodes": 0, "decode_context_tokens": 0, "median_s": 2e-3},
             {"chunks": [], "num_decodes": 8, "decode_context_tokens": 800, "median_s": 1.5e-3},
@@ -66,8 +47,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_parts_and_classes_of_kernels_cover_each_other():
-    """Each class of the roofline stands beside exactly one part of a profile."""
-    named = [name for part in PARTS.values() for name in part.classes]
+    """Each class of the roofline stands beside exactly one part that steps are priced by."""
+    named = [name for part in PARTS.values() if not part.lookup for name in part.classes]
     assert sorted(named) == sorted(CLASSES)
 
 
@@ -96,11 +77,11 @@ def test_interpolation_meets_the_measured_points(tmp_path):
     """A part's line goes through its own points where measured times rise, as these do."""
     subject = make_subject("ours", MODEL, 1, small_profile(tmp_path))
     points = list(part_points(subject))
-    assert len(points) == 5 + 3 + 4 * 3 + 3 + 4 * 3 + 3 * 3 + 3
+    assert len(points) == sum(len(x["points"]) for x in profile_data()["operators"].values())
     for point in points:
         assert point.interpolated_s == pytest.approx(point.measured_s), point
         assert point.roofline_s is None
-    # Between points 64 and 1024 of a straight line: 1 ms + 500 us.
+    # Between the points 100 and 1000 of a straight line: 1 ms + 500 us.
     assert predicted_s(subject, "dense", (500,)) == (pytest.approx(1.5e-3), None)
 
 

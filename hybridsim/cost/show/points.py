@@ -25,11 +25,15 @@ class StepShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a profile: its axes, a step that has it at a point, the roofline's classes."""
+    """A part of a profile: its axes, a step that has it at a point, the roofline's classes.
+
+    lookup: what the measured model calls it, where that is not the part's own name.
+    """
 
     axes: tuple[str, ...]
     step_at: Callable[[At, int], StepShape]
     classes: tuple[str, ...]
+    lookup: str = ""
 
 
 def _prefill(*chunks: tuple[int, int]) -> StepShape:
@@ -55,6 +59,12 @@ PARTS: dict[str, Part] = {
         ("tokens", "prefix tokens"),
         lambda at, _: _prefill((at[0], at[1])),
         (classes.ATTENTION_PREFILL,),
+    ),
+    "full_prefill_of_4": Part(
+        ("tokens", "prefix tokens"),
+        lambda at, _: _prefill(*[(at[0], at[1])] * 4),
+        (classes.ATTENTION_PREFILL,),
+        "full_prefill",
     ),
     "full_decode": Part(
         ("requests", "context tokens"),
@@ -90,7 +100,7 @@ def predicted_s(subject: Subject, part: str, at: At) -> tuple[float, float | Non
     measured, about = subject.measured, PARTS[part]
     assert measured is not None
     step = about.step_at(at, int(measured.profile.state_bytes))
-    looked_up = measured.parts_s(*step)[part]
+    looked_up = measured.parts_s(*step)[about.lookup or part]
     if subject.roofline is None:
         return looked_up, None
     floors = subject.roofline.parts_s(*step)
