@@ -32,7 +32,8 @@ class GatedAttention:
     def query_block(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Rows of a query block of attention prefill for these (new, prefix) tokens."""
         new = sum(count for count, _ in chunks)
-        return attention.query_block(self.cache, new, self.spec.num_heads)
+        prefix = max((prefix for _, prefix in chunks), default=0)
+        return attention.query_block(self.cache, new, self.spec.num_heads, prefix)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Queries, gates, keys and values, side by side."""

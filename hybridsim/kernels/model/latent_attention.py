@@ -18,7 +18,7 @@ from hybridsim.models import AttentionSpec
 
 # Expanding one token of a prefix costs as much as absorbed attention costs more than expanded for
 # this many new tokens over it, measured on an H200.
-BREAK_EVEN_TOKENS = 80
+BREAK_EVEN_TOKENS = 16
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -55,7 +55,8 @@ class LatentAttention:
     def query_block(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Rows of a query block of attention prefill for these (new, prefix) tokens."""
         cache = self.cache if is_absorbed(chunks) else self._expanded(self.cache.keys[:0, 0, 0])
-        return attention.query_block(cache, sum(n for n, _ in chunks), self.spec.num_heads)
+        new, prefix = sum(n for n, _ in chunks), max((p for _, p in chunks), default=0)
+        return attention.query_block(cache, new, self.spec.num_heads, prefix)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Queries `[R, H (nope + rope)]` and the latent with its shared part, side by side."""
