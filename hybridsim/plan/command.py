@@ -18,6 +18,7 @@ from hybridsim.files import make_folder
 from hybridsim.plan import sglang, vllm
 from hybridsim.plan.bench import Bench, Trial
 from hybridsim.plan.candidates import EVICTIONS, candidates, label_of
+from hybridsim.plan.ceiling import with_bounds
 from hybridsim.plan.common import REFRESH
 from hybridsim.plan.confidence import (
     CrossCheck,
@@ -127,6 +128,7 @@ def _report(inputs: Inputs, options: PlanOptions, bench: Bench, planner: Planner
         target = planner.reach(options.target)
         if target.replayed and not plans:
             plans.append(planner.plan(target.replayed.memory_bytes))
+    plans = with_bounds(plans, bench)
     halves = {plan.memory_bytes: _halves(plan, bench, inputs, planner) for plan in plans}
     seeds, seed_note = _seeds(inputs, options, bench, plans, planner)
     return Report(

@@ -1,6 +1,6 @@
-"""The planner's figures: the surface with its optimum, the rate along the split, the settings."""
+"""The planner's figure of a split: the surface with its optimum, and the rate along the split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,8 +127,9 @@ def _optima(axes: Axes, plans: Sequence[MemoryPlan], rules: SplitRules) -> None:
             *at, "*", color=_MARK, markeredgecolor="white", markersize=15, zorder=5,
             label="planned split (of the dashed memory)" if index == 0 else None,
         )  # fmt: skip
+        most = "" if plan.bound is None else f" of at most {100 * plan.bound:.2f} %"
         axes.annotate(
-            f"{format_bytes(plan.memory_bytes)}: {100 * plan.best.token_hit_rate:.2f} %",
+            f"{format_bytes(plan.memory_bytes)}: {100 * plan.best.token_hit_rate:.2f} %{most}",
             at, xytext=(9, 7), textcoords="offset points", fontsize=8.5, color="white",
             fontweight="bold", zorder=6,
             bbox={"boxstyle": "round,pad=0.2", "fc": "#00000099", "ec": "none"},
@@ -158,6 +159,11 @@ def _along_splits(
             [x for x, _ in dots], [y for _, y in dots], "o", color=color, markersize=4.5,
             markeredgecolor="white", alpha=0.9, linestyle="none", label=f"{size}, replayed",
         )  # fmt: skip
+        if plan.bound is not None:
+            axes.axhline(
+                100 * plan.bound, color=color, linestyle=(0, (6, 3)), linewidth=1.2,
+                label=f"{size}, nothing hits more (proven)",
+            )  # fmt: skip
         axes.plot(*_dot(plan.best, plan, rules), "*", color=_MARK, markersize=14, zorder=5,
                   markeredgecolor="white")  # fmt: skip
     axes.set(xlabel="Share of memory for states", ylabel="Token hit rate (%)", xlim=(0, 1))
@@ -181,27 +187,6 @@ def _is_of(trial: Trial, plan: MemoryPlan) -> bool:
 def _dot(trial: Trial, plan: MemoryPlan, rules: SplitRules) -> tuple[float, float]:
     slots = trial.capacity.state_slots or 0
     return slots * rules.state_bytes / plan.memory_bytes, 100 * trial.token_hit_rate
-
-
-def draw_settings(path: Path, title: str, rows: Mapping[str, float]) -> None:
-    """A dot for each setting that was replayed, the best on top. rows: label -> hit rate."""
-    ordered = sorted(rows.items(), key=lambda row: row[1])
-    figure = Figure(figsize=(8.6, 1.5 + 0.27 * len(ordered)), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    values = [100 * rate for _, rate in ordered]
-    axes.hlines(range(len(ordered)), 0, values, color="#d0d4d9", linewidth=1.6)
-    axes.plot(values, range(len(ordered)), "o", color=COLORS[0], markersize=6)
-    axes.plot(values[-1:], [len(ordered) - 1], "*", color=_MARK, markersize=15)
-    for row, value in enumerate(values):
-        axes.annotate(f"{value:.2f}", (value, row), xytext=(9, -3), textcoords="offset points",
-                      fontsize=8, color=_GREY)  # fmt: skip
-    axes.set_yticks(range(len(ordered)), [label for label, _ in ordered], fontsize=8.5)
-    axes.set_xlabel("Token hit rate (%)")
-    axes.set_xlim(0, max([*values, 1e-9]) * 1.12)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.suptitle(title, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
-    figure.savefig(path, metadata={"Software": None})
 
 
 def _grid(low: float, high: float, unit: int, count: int) -> Int64Array:

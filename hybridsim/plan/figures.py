@@ -11,12 +11,12 @@ from hybridsim.plan.bench import Bench
 from hybridsim.plan.common import with_counts
 from hybridsim.plan.draw import (
     Heat,
-    draw_settings,
     draw_split_plans,
     one_pass_heat,
     sizes_around,
 )
 from hybridsim.plan.result import MemoryPlan
+from hybridsim.plan.settings_figure import draw_settings
 
 # Replays of one request each that a surface may cost; larger traces get the one-pass surface.
 _MOST_SERVED = 60_000
@@ -41,7 +41,7 @@ def write_figures(
         size = plan.memory_text.replace(" ", "")
         path = out_dir / ("settings.png" if len(plans) == 1 else f"settings-{size}.png")
         rows = {name: trial.token_hit_rate for name, trial in plan.by_policy.items()}
-        draw_settings(path, f"{title}, {plan.memory_text}", rows)
+        draw_settings(path, f"{title}, {plan.memory_text}", rows, plan.bound)
         written.append(path)
     return written
 

@@ -82,6 +82,8 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
             f"{best.capacity.kv_tokens:,} KV tokens"
         )
     lines += [f"  {flag} {value}" for flag, value in plan.flags.items()]
+    if plan.bound is not None:
+        lines.append(f"proven: in this memory nothing hits more than {_percent(plan.bound)}")
     if plan.baseline is not None:
         lines.append(f"as the engine comes: {_percent(plan.baseline.token_hit_rate)}")
     lines += _check_lines(plan)
@@ -190,6 +192,7 @@ def _plan_json(report: Report, plan: MemoryPlan) -> dict[str, Any]:
         "label": plan.label,
         "state_fraction": plan.fraction,
         "best": asdict(plan.best),
+        "bound_token_hit_rate": plan.bound,
         "baseline": asdict(plan.baseline) if plan.baseline else None,
         "below": asdict(near.below) if near and near.below else None,
         "above": asdict(near.above) if near and near.above else None,

@@ -45,7 +45,8 @@ class MemoryPlan:
 
     `best`: the trial that won. `by_policy`: label -> best trial of each policy or setting looked
     at. `baseline`: the engine as it comes, where it has defaults. `fraction`: of the states, None
-    for one pool. `flags`: what to pass to the engine's server.
+    for one pool. `flags`: what to pass to the engine's server. `bound`: what no policy and no split
+    passes in this memory, where that is known.
     """
 
     memory_bytes: int
@@ -59,6 +60,7 @@ class MemoryPlan:
     gains: Sequence[Gain] = ()
     flags: dict[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    bound: float | None = None
 
     @property
     def memory_text(self) -> str:

@@ -45,6 +45,10 @@ def test_the_plan_is_written_drawn_and_can_be_run_again(trace, monkeypatch):
     assert first["best"]["capacity"]["state_slots"] >= 1
     assert all(near is None or near["token_hit_rate"] <= first["best"]["token_hit_rate"] + 1e-4
                for near in (first["below"], first["above"]))  # fmt: skip
+    for one in found["plans"]:  # the ideal: all share 600 of 690, 30 of 40 come back whole
+        rates = [*one["by_policy"].values(), one["best"]["token_hit_rate"]]
+        assert max(rates) <= one["bound_token_hit_rate"] <= (9 * 600 + 30 * 689) / (40 * 690) + 1e-9
+        assert f"nothing hits more than {100 * one['bound_token_hit_rate']:.2f} %" in output
     monkeypatch.chdir(trace.parent)
     again = CliRunner().invoke(app, ["run", "out/check.yaml", "--out", "again"])
     assert again.exit_code == 0, again.output
