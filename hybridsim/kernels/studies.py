@@ -1,7 +1,8 @@
 """`python -m hybridsim.kernels.studies --out studies.json`: the handbook's questions, measured.
 
 chunk_size: why about 64. crossover: from how many tokens on the chunked form is faster than the
-recurrent one. drift: what storing the state in fewer bits does over 64k tokens.
+recurrent one. drift: what storing the state in fewer bits does over 64k tokens. copy_on_write and
+tail_replay: see `reuse_studies`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from hybridsim.kernels.bench.timing import Call, time_graph
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
+from hybridsim.kernels.reuse_studies import copy_on_write, tail_replay
 
 Row = dict[str, object]
 Through = Callable[[torch.Tensor], torch.Tensor]
@@ -30,7 +32,7 @@ def chunk_size() -> list[Row]:
     rows: list[Row] = []
     x = draw(GATED_DELTA, 8192, HEADS, SIZE, SIZE, 0)
     states = torch.zeros(1, HEADS, SIZE, SIZE, device="cuda")
-    for size in (16, 32, 64):
+    for size in (16, 32, 64, 128):
         plan = make_plan([SequenceTask(8192, -1, 0)], size, "cuda")
         timing = time_graph([partial(prefill, GATED_DELTA, *x, states, plan, SCALE)])
         rows.append({"chunk_size": size, "seconds": timing.median_s, "spread": timing.spread})
@@ -159,6 +161,8 @@ STUDIES: dict[str, Callable[[], list[Row]]] = {
     "chunk_size": chunk_size,
     "crossover": crossover,
     "drift": drift,
+    "copy_on_write": copy_on_write,
+    "tail_replay": tail_replay,
 }
 
 

@@ -251,7 +251,7 @@ def test_prefill_of_one_and_of_many_sequences(rule, repeats, device):
 @pytest.mark.gpu
 @ALL_RULES
 @pytest.mark.parametrize("heads", [(16, 16), (4, 8)], ids=str)
-@pytest.mark.parametrize("chunk", [16, 32, 64])
+@pytest.mark.parametrize("chunk", [16, 32, 64, 128])
 def test_prefill_at_model_sizes(rule, heads, chunk, device):
     """128 x 128 states (128 x 64 for SSD), bf16, three sequences, a checkpoint off the grid."""
     value_size = 64 if rule.name == "ssd" else 128

@@ -201,9 +201,9 @@ def _blocks(
 def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
     """Prefix tokens of one program, for `num_programs` heads x query blocks.
 
-    The whole prefix where there are programs enough; else 2048, or less (256 at least) until there
-    are about two programs a multiprocessor. Without splits, a short prompt after a long prefix would
-    keep a few multiprocessors busy for long and the rest idle.
+    The whole prefix where there are programs enough, about two a multiprocessor; else 2048, or less
+    (256 at least) until there are. Without splits, a short prompt after a long prefix would keep a
+    few multiprocessors busy for long and the rest idle.
     """
     enough = 1.9 * num_multiprocessors(device)
     if num_programs >= enough:

@@ -117,6 +117,8 @@ def scan_tile(
     `num_tiles` = sequences x heads, `tile_size` = K x C. Columns are narrow while multiprocessors
     would else be idle; stages are as many as shared memory takes.
     """
+    if tile_size > 128 * 64:
+        return min(32, max(16, triton.next_power_of_2(value_size))), 8, 1
     block_v = min(64, max(16, triton.next_power_of_2(value_size)))
     enough = num_multiprocessors(device)
     while block_v > 16 and num_tiles * triton.cdiv(value_size, block_v) < enough:

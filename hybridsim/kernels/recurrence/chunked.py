@@ -31,15 +31,17 @@ def prefill(
     token stride free; K a power of two, at least 16); log_decay `[T, H]`, `[T, H, K]` or None and
     strength `[T, H]` or None, contiguous, as `rule` says; states `[slots, H, K, V]` float32 or
     bfloat16, changed in place. Slots written by one sequence must not be read by another.
-    The chunk size is the plan's: 16, 32 or 64. At 128 two stages of the scan exceed an H200's
-    shared memory of 227 KiB.
+    The chunk size is the plan's: 16, 32, 64 or 128. At 256 one chunk's scores alone, 256 KiB in
+    float32, would fill a multiprocessor's registers.
     """
     check_inputs(rule, k, v, log_decay, strength, states)
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
     size = plan.chunk_size
-    require(size in (16, 32, 64), f"chunk size {size}; allowed: 16, 32, 64")
+    require(size in (16, 32, 64, 128), f"chunk size {size}; allowed: 16, 32, 64, 128")
     # The reason is in `local_block`; the same product has K columns.
-    require(size <= 32 or k.shape[2] >= 32, "chunks of 64 need keys of at least 32 channels")
+    require(
+        size <= 32 or k.shape[2] >= 32, "chunks of 64 and more need keys of at least 32 channels"
+    )
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if plan.num_sequences == 0:
