@@ -197,7 +197,7 @@ def test_rewards_in_flops_and_seconds_grow_with_the_prompt():
 
 
 def test_a_request_that_may_be_cut_is_sure_of_its_prompt_only():
-    """Of 8 + 5 tokens 12 are computed, since the last is never fed back; from a limit of 12 down 8."""
+    """Of 8 + 5 tokens 12 are computed: the last is never fed back. From a limit of 12 down 8."""
     requests = [request_of(0, range(8), range(5)), request_of(1, range(4), range(3))]
     own = {
         limit: interval_problem(
