@@ -76,6 +76,8 @@ def load_subject(path: Path, wish: Wish) -> Subject:
     runs = [_wished(run.config, wish) for run in experiment.runs]
     config = _the_one(runs, path)
     model = get_model(config.model).for_rank(config.tp)
+    if config.cache.layout == "split" and not model.kv_bytes_per_token:
+        raise UserError("--layout", f"{model.name} has no KV to keep apart; allowed: shared")
     trace = _trace(config)
     policies, notes = lru_policies(runs)
     if wish.checkpoint:

@@ -3,7 +3,7 @@
 Exact at the grid's points, request by request, under the research cache's own rules: pinning, a
 slot for the running state, requests that do not fit, states kept only where the policy asks for
 them at that capacity. So any checkpoint policy goes, `branch` included. Eviction is `lru` with the
-whole path refreshed; thinning and other evictions need `hybridsim run`.
+whole path refreshed; `hybridsim.sim.grid` takes thinning and all others.
 """
 
 from collections.abc import Callable, Sequence

@@ -188,6 +188,22 @@ def test_out_that_names_a_file_is_an_error_and_leaves_it(trace, tmp_path, comman
     assert {path.name for path in tmp_path.iterdir()} == {"small.jsonl", "file"}
 
 
+RECURRENT = """{hidden: 64, vocab: 100, pattern: L, layers: {L: {mlp: {intermediate: 64}, recurrent:
+  {kind: gated_deltanet, num_key_heads: 1, num_value_heads: 1, key_dim: 16, value_dim: 16,
+   conv_kernel: 4}}}}"""
+
+
+def test_a_model_of_states_alone_has_curves_but_no_split(trace, tmp_path):
+    arguments = ["curve", trace, "--set", f"model={RECURRENT}", "--checkpoint", "all_blocks",
+                 "--out", tmp_path / "out", "--force"]  # fmt: skip
+    run(*arguments)
+    assert float(table(tmp_path / "out" / "curve.csv")[-1]["token_hit_rate"]) > 0.5
+    run(*arguments, "--grid", "1MiB", "--eviction", "lfu")
+    for more in ([], ["--grid", "1MiB", "--state-fraction", "0.5"]):
+        with pytest.raises(UserError, match="--layout: inline has no KV"):
+            run(*arguments, *more, "--layout", "split")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
