@@ -32,7 +32,7 @@ def curve(results: Results, plot: PlotConfig) -> Figure:
         panels,
         key_label(plot.line) if plot.line else "",
         subtitle(results),
-        _note(plot.y, is_timed=results.is_timed),
+        _note(plot.y, is_timed=results.is_timed, is_named=axis.is_named),
     )
 
 
@@ -94,9 +94,10 @@ def _panel(
     for color, value, chosen in lines(rows, plot.line, whole):
         for column, unit in units.items():
             # of several metrics the last is the one in question, the others stand behind it
-            style = Style.LINE if column == plot.y[-1] else Style.FAINT
-            label = value if value and style == Style.LINE else unit.label
+            is_main = column == plot.y[-1]
+            label = value if value and is_main else unit.label
             points = _points(chosen, plot.x or "", column, x, unit.factor)
+            style = _style(is_main=is_main, is_named=x.is_named)
             series.extend(Series(label, *part, color, style) for part in points)
     levels = _ceilings(rows) if _UNDER_CEILING & set(plot.y) else []
     highest *= units[plot.y[-1]].factor
@@ -104,6 +105,12 @@ def _panel(
     bands = brackets(rows, plot.x or "", x) if "token_hit_rate" in plot.y else []
     y = y_axis(list(units.values()), highest)
     return Panel(title, x.axis, y, series, levels, bands)
+
+
+def _style(*, is_main: bool, is_named: bool) -> Style:
+    if is_named:
+        return Style.POINT if is_main else Style.FAINT_POINT
+    return Style.LINE if is_main else Style.FAINT
 
 
 def _points(
@@ -134,10 +141,11 @@ def _check_columns(summary: pd.DataFrame, columns: Sequence[str]) -> None:
             raise UserError("plots", f"{column!r} is no metric of the summary; allowed: {allowed}")
 
 
-def _note(columns: Sequence[str], *, is_timed: bool) -> str:
+def _note(columns: Sequence[str], *, is_timed: bool, is_named: bool) -> str:
     notes = []
     if set(columns) >= _UNDER_CEILING:
-        notes.append("Solid: tokens really reused (hit). Dotted: KV was resident (match).")
+        hit, match = ("Filled", "Hollow") if is_named else ("Solid", "Dotted")
+        notes.append(f"{hit}: tokens really reused (hit). {match}: KV was resident (match).")
     if is_timed and "token_hit_rate" in columns:
         notes.append(TIMED_NOTE)
     return "\n".join(notes)

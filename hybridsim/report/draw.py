@@ -10,6 +10,7 @@ from hybridsim.report.curves import curve
 from hybridsim.report.distributions import cdf, steps
 from hybridsim.report.figure import Figure
 from hybridsim.report.losses import losses
+from hybridsim.report.multiples import is_crowded, small_multiples
 from hybridsim.report.page import write_page
 from hybridsim.report.png import draw_png
 from hybridsim.report.tables import Results, read_results
@@ -35,7 +36,7 @@ def draw_report(folder: Path) -> list[Path]:
     for figure in figures:
         path = plots_dir / f"{figure.name}.png"
         with written_whole(path) as temporary:
-            draw_png(figure, temporary)
+            draw_png(small_multiples(figure) if is_crowded(figure) else figure, temporary)
         written.append(path)
     for stale in set(plots_dir.glob("*.png")) - set(written):
         stale.unlink()

@@ -16,8 +16,11 @@ class Scale(StrEnum):
 class Style(StrEnum):
     """What a series is drawn as."""
 
-    LINE = "line"  # joined points, marked where there are few
+    LINE = "line"  # joined points
     FAINT = "faint"  # the same in the background: match behind hit
+    POINT = "point"  # points that are not joined, since between names there is nothing
+    FAINT_POINT = "faint point"  # the same in the background
+    CONTEXT = "context"  # a line that only shows where the others are
     STEP = "step"  # a distribution function or a time series
     BAR = "bar"  # a part of a stack, on those before it
 
@@ -81,7 +84,8 @@ class Figure:
     """`name` is the file's stem, `legend_title` the key whose values are the colours,
     `subtitle` what all runs have in common.
 
-    `num_columns` of panels; None leaves it to their number.
+    `num_columns` of panels; None leaves it to their number. `panel_inches`: width and height.
+    `shares_axes`: all panels of a column have one x axis, those of a row one y axis.
     `note`: what a reader must know to believe the figure; shown below it.
     """
 
@@ -92,6 +96,8 @@ class Figure:
     subtitle: str = ""
     note: str = ""
     num_columns: int | None = None
+    panel_inches: tuple[float, float] = (5.4, 3.7)
+    shares_axes: bool = False
 
 
 # Okabe and Ito's palette, told apart by people with any common colour blindness; without its

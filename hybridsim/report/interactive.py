@@ -86,19 +86,19 @@ def _trace(series: Series, is_first: bool) -> go.Scatter | go.Bar:
             marker={"color": COLORS[series.color % len(COLORS)]},
         )
     is_step = series.style == Style.STEP
+    is_faint = series.style in (Style.FAINT, Style.FAINT_POINT)
+    is_point = series.style in (Style.POINT, Style.FAINT_POINT)
     return go.Scatter(
         x=list(series.x),
         y=list(series.y),
         name=series.label,
         legendgroup=series.label,
         showlegend=is_first and bool(series.label),
-        mode="lines" if is_step else "lines+markers",
-        opacity=0.4 if series.style == Style.FAINT else 1.0,
+        mode="lines" if is_step else "markers" if is_point else "lines+markers",
+        opacity=0.4 if is_faint else 1.0,
         line={
             "color": COLORS[series.color % len(COLORS)],
-            "dash": "dot"
-            if series.style == Style.FAINT
-            else _DASHES[series.color // len(COLORS) % len(_DASHES)],
+            "dash": "dot" if is_faint else _DASHES[series.color // len(COLORS) % len(_DASHES)],
             "width": 2,
         },
         marker={"symbol": PLOTLY_MARKERS[series.color % len(PLOTLY_MARKERS)], "size": 8},

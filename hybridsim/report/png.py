@@ -11,33 +11,48 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from hybridsim.report.figure import COLORS, MARKERS, Axis, Figure, Panel, Scale, Series, Style
+from hybridsim.report.figure import (
+    COLORS,
+    MARKERS,
+    Axis,
+    Figure,
+    Level,
+    Panel,
+    Scale,
+    Series,
+    Style,
+)
 
-_PANEL_INCHES = (5.4, 3.7)
-_TITLE_INCHES = 0.72
+_TITLE_INCHES, _NOTE_INCHES = 0.72, 0.2
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)))
-_GREY = "#5f6368"
+_GREY, _LIGHT = "#5f6368", "#c9ccd0"
 
 
 def draw_png(figure: Figure, path: Path) -> None:
     """Write `path`; the picture depends on the figure alone."""
     num_columns = figure.num_columns or _num_columns(len(figure.panels))
     num_rows = ceil(len(figure.panels) / num_columns)
-    width = _PANEL_INCHES[0] * num_columns + 2.2
-    height = _PANEL_INCHES[1] * num_rows + 0.9
-    # the uppermost inches are the title's own
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - _TITLE_INCHES / height))
+    legend = _legend_entries(figure)
+    width = figure.panel_inches[0] * num_columns + (2.2 if legend else 0.4)
+    height = figure.panel_inches[1] * num_rows + 0.9
+    note_inches = _note_inches(figure)
+    height += note_inches
+    # the uppermost inches are the title's own, the lowest the note's
+    rect = (0, note_inches / height, 1, 1 - (_TITLE_INCHES + note_inches) / height)
+    layout = ConstrainedLayoutEngine(rect=rect)
     canvas = Canvas(figsize=(width, height), dpi=150, layout=layout)
     grid = canvas.subplots(num_rows, num_columns, squeeze=False)
     cells: Iterator[Axes] = iter(grid.ravel())
     for panel, axes in zip(figure.panels, cells, strict=False):
-        _draw_panel(panel, axes)
+        _draw_panel(panel, axes, is_small=figure.shares_axes)
     for axes in cells:
         axes.set_visible(False)
+    if figure.shares_axes:
+        _share_axes(figure, canvas, list(grid.ravel()), height)
     _title(figure, canvas, height)
-    _legend(figure, canvas)
-    if figure.note:
-        canvas.supxlabel(figure.note, fontsize=8.5, color=_GREY, x=0.02, ha="left")
+    if legend:
+        _draw_legend(legend, figure, canvas)
+    canvas.text(0.015, 0.06 / height, figure.note, fontsize=8.5, color=_GREY, va="bottom")
     canvas.savefig(path, metadata={"Software": None})
 
 
@@ -47,11 +62,31 @@ def _title(figure: Figure, canvas: Canvas, height: float) -> None:
     canvas.text(0.015, 1 - 0.42 / height, figure.subtitle, fontsize=9, color=_GREY, va="top")
 
 
+def _note_inches(figure: Figure) -> float:
+    return _NOTE_INCHES * len(figure.note.splitlines())
+
+
 def _num_columns(num_panels: int) -> int:
     return num_panels if num_panels <= 2 else 2 if num_panels <= 4 else 3
 
 
-def _draw_panel(panel: Panel, axes: Axes) -> None:
+def _share_axes(figure: Figure, canvas: Canvas, cells: Sequence[Axes], height: float) -> None:
+    """Names of the axes once, numbers at the outer edges only; a line's last value above it."""
+    canvas.supxlabel(figure.panels[0].x.label, fontsize=9.5, y=_note_inches(figure) / height)
+    canvas.supylabel(figure.panels[0].y.label, fontsize=9.5)
+    num_columns = cells[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+    for index, panel in enumerate(figure.panels):
+        axes = cells[index]
+        axes.set_xlabel("")
+        axes.set_ylabel("")
+        axes.tick_params(axis="y", labelleft=index % num_columns == 0)
+        axes.tick_params(axis="x", labelbottom=index + num_columns >= len(figure.panels))
+        last = next((one for one in panel.series if one.style == Style.LINE), None)
+        if last is not None:
+            axes.set_title(f"{last.y[-1]:.1f}", fontsize=9, loc="right", color=COLORS[last.color])
+
+
+def _draw_panel(panel: Panel, axes: Axes, *, is_small: bool) -> None:
     for series in panel.series:
         if series.style != Style.BAR:
             axes.plot(series.x, series.y, **_look(series))
@@ -62,6 +97,8 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
         axes.plot(band.x, band.high, color=_GREY, linewidth=1.4, zorder=above)
     for level in panel.levels:
         axes.axhline(level.y, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
+        if is_small:
+            continue
         axes.annotate(
             level.label,
             (0.01, level.y),
@@ -74,7 +111,7 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
     _set_axis(axes, panel.x, "x")
     _set_axis(axes, panel.y, "y")
     if panel.title:
-        axes.set_title(panel.title, fontsize=10, loc="left")
+        axes.set_title(panel.title, fontsize=9 if is_small else 10, loc="left")
     axes.grid(True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -104,6 +141,8 @@ def _look(series: Series) -> dict[str, Any]:
         "linewidth": 1.9,
         "zorder": 3,
     }
+    if series.style == Style.CONTEXT:
+        return {"color": _LIGHT, "linewidth": 0.9, "zorder": 2}
     if series.style == Style.STEP:
         # the later ones thinner, so that lines that coincide can all be seen
         return look | {"linewidth": max(1.2, 2.6 - 0.35 * series.color)}
@@ -112,6 +151,10 @@ def _look(series: Series) -> dict[str, Any]:
     look |= {"marker": MARKERS[series.color % len(MARKERS)], "markersize": 5.5}
     if series.style == Style.FAINT:
         look |= {"alpha": 0.4, "linewidth": 1.2, "markersize": 4, "linestyle": (0, (1.5, 1.5))}
+    if series.style in (Style.POINT, Style.FAINT_POINT):
+        look |= {"linestyle": "", "markersize": 8}
+    if series.style == Style.FAINT_POINT:
+        look |= {"markerfacecolor": "none", "alpha": 0.6}
     return look
 
 
@@ -134,26 +177,38 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
     axes.tick_params(axis="x" if which == "x" else "y", labelsize=9)
 
 
-def _legend(figure: Figure, canvas: Canvas) -> None:
-    """Outside of the data, each label once over all panels."""
-    labels: dict[str, Series] = {}
-    faint: dict[str, Line2D] = {}
-    for panel in figure.panels:
-        for series in panel.series:
-            if series.style == Style.FAINT:
-                look = _look(series) | {"color": _GREY, "alpha": 0.8, "marker": ""}
-                faint.setdefault(series.label, Line2D([], [], label=series.label, **look))
-            else:
-                labels.setdefault(series.label, series)
+def _legend_entries(figure: Figure) -> list[Line2D]:
+    """Each label once over all panels: lines by colour, then what stands in grey."""
+    lines: dict[str, Series] = {}
+    grey: dict[str, Line2D] = {}
+    for series in (series for panel in figure.panels for series in panel.series):
+        look = _look(series)
+        if series.style in (Style.FAINT, Style.FAINT_POINT):
+            look |= {"color": _GREY, "alpha": 0.8}
+            look |= {"marker": ""} if series.style == Style.FAINT else {"marker": "o"}
+            grey.setdefault(series.label, Line2D([], [], label=series.label, **look))
+        elif series.style != Style.CONTEXT and not figure.shares_axes:
+            lines.setdefault(series.label, series)
     for band in (band for panel in figure.panels for band in panel.bands):
         line = Line2D([], [], label=band.label, color=_GREY, linewidth=1.4)
-        faint.setdefault(band.label, line)
-    if len(labels) + len(faint) < 2:
-        return
-    ordered = sorted(labels.values(), key=lambda series: series.color)
-    handles = [Line2D([], [], label=series.label, **_look(series)) for series in ordered]
+        grey.setdefault(band.label, line)
+    if figure.shares_axes:
+        grey |= {
+            level.label: _level_entry(level) for panel in figure.panels for level in panel.levels
+        }
+    ordered = sorted(lines.values(), key=lambda series: series.color)
+    entries = [Line2D([], [], label=series.label, **_look(series)) for series in ordered]
+    return [*entries, *grey.values()] if len(entries) + len(grey) > 1 else []
+
+
+def _level_entry(level: Level) -> Line2D:
+    return Line2D([], [], label=level.label, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3)
+
+
+def _draw_legend(entries: Sequence[Line2D], figure: Figure, canvas: Canvas) -> None:
+    """Outside of the data."""
     canvas.legend(
-        handles=[*handles, *faint.values()],
+        handles=entries,
         loc="outside right center",
         title=figure.legend_title or None,
         fontsize=9,
