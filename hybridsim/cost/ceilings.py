@@ -1,141 +1,72 @@
-"""`python -m hybridsim.cost.ceilings`: what kernels attain of the peak rates, fitted on a profile.
+"""`python -m hybridsim.cost.ceilings`: what kernels attain of the peak rates, fitted on profiles.
 
 Writes the shares and fixed times that `roofline` takes for every GPU (`ceilings.json`). Each class
-of kernels is fitted on the points of its part of a measured profile; the time of a step that no
-part has is fitted on the profile's own whole steps. No held-out step is looked at.
+of kernels is fitted on the points of its parts in the measured profiles of one card; the time of a
+step that no part has is fitted on the profiles' own whole steps. No held-out step is looked at.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hybridsim.cost import efficiency as classes
-from hybridsim.cost import work as count
-from hybridsim.cost.base import PrefillChunk
-from hybridsim.cost.counts import StepCounts, count_step
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
-from hybridsim.cost.fitting import chunks_of
+from hybridsim.cost.fitting import Step, chunks_of
 from hybridsim.cost.gpus import GPUS, Gpu
-from hybridsim.cost.least_squares import LargerOfTwo, fit_larger_of_two
-from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.cost.least_squares import LargerOfTwo
+from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import Rows, fit_relative
 from hybridsim.cost.roofline import RooflineCost
-from hybridsim.cost.work import Work
-from hybridsim.models import ModelSpec, get_model
 
 FORMAT = "hybridsim-ceilings-1"
-BASE = ("h200", "qwen3.5-0.8b", 1)
+CARD = "h200"
+KERNELS = Path("results/kernels/h200.json")
 # No profile of a single GPU has these: a ring's share of the link, an all-reduce's latency.
 ASSUMED = {"link": 0.7, "allreduce_latency_s": 8e-6}
-At = tuple[int, ...]
-
-
-def _decode_at(counts: StepCounts, at: At) -> list[Work]:
-    num_decodes, context = at
-    return [
-        count.attention_decode_work(
-            kind, num_decodes, count.keys_read(kind, num_decodes, num_decodes * context)
-        )
-        for kind in counts.attention
-    ]
-
-
-def _prefill_at(part: str, counts: StepCounts, chunks: list[PrefillChunk]) -> list[Work]:
-    return [work for work in count.prefill_work(counts, chunks) if work.part == part]
-
-
-# A profile's part -> what the step counts say of one of its points.
-WORK_AT: dict[str, Callable[[StepCounts, At], list[Work]]] = {
-    "dense": lambda counts, at: count.token_work(counts, at[0], 0)[:2],
-    "head": lambda counts, at: count.token_work(counts, 0, at[0])[2:3],
-    "recurrent_prefill": lambda counts, at: _prefill_at(
-        classes.SCAN_PREFILL, counts, [PrefillChunk(at[0], 0)] * at[1]
-    ),
-    "recurrent_decode": lambda counts, at: count.scan_decode_work(counts, at[0]),
-    "full_prefill": lambda counts, at: _prefill_at(
-        classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])]
-    ),
-    "full_prefill_of_4": lambda counts, at: _prefill_at(
-        classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])] * 4
-    ),
-    "full_decode": _decode_at,
-    "experts": lambda counts, at: [
-        work for work in count.token_work(counts, at[0], 0) if work.part == classes.EXPERTS
-    ],
+# Parts of a profile that a class of kernels is fitted on, the kind of layers that it is named for,
+# and the kinds that are a multiple of it.
+_PARTS = {
+    classes.ATTENTION_PREFILL: ("full_prefill", "full_prefill_of_4"),
+    classes.ATTENTION_DECODE: ("full_decode",),
+    classes.SCAN_PREFILL: ("recurrent_prefill",),
+    classes.SCAN_DECODE: ("recurrent_decode",),
 }
+_USUAL = {name: "gqa" if "attention" in name else "gated_deltanet" for name in _PARTS}
+_OTHERS = {name: ("mla",) if "attention" in name else ("kda",) for name in _PARTS}
 
 
-def fit_part(
-    data: Mapping[str, Any],
-    model: ModelSpec,
-    gpu: Gpu,
-    *names: str,
-    memory: float | None = None,
-) -> LargerOfTwo:
-    """Coefficients (1 / share) of a class of kernels, from the points of the named parts.
+def fit_classes(bench: Bench, relative: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Shares, fixed times and errors of every class of kernels.
 
-    A part that the profile has not is left out. No share may pass what a plain matrix product or
-    copy attained in the same run.
+    Kinds of layers that profiles have besides the usual ones replace their rates in `relative`.
     """
-    terms, seconds = [], []
-    for name in filter(data["operators"].__contains__, names):
-        for point in data["operators"][name]["points"]:
-            terms.append(_terms(work_at(name, model, tuple(point["at"])), gpu))
-            seconds.append(point["median_s"])
-    compute = gpu.flops_per_s / data["floors"]["matmul_flops_per_s"]
-    streams = gpu.hbm_bytes_per_s / data["floors"]["copy_bytes_per_s"]
-    least = (compute, streams, streams, 0.0)
-    return fit_larger_of_two(np.array(terms), np.array(seconds), least, memory)
-
-
-@cache
-def _counts(model: ModelSpec) -> StepCounts:
-    return count_step(model)
-
-
-def work_at(name: str, model: ModelSpec, at: At) -> list[Work]:
-    """What a part of a profile does at a point of its grid."""
-    if name == "copy":
-        return [count.copy_work(at[0] * model.state_bytes)]
-    return WORK_AT[name](_counts(model), at)
-
-
-def _terms(works: list[Work], gpu: Gpu) -> list[float]:
-    """Both floors in seconds at peak rates, those of pointwise operators apart, launches."""
-    extra = sum(work.moved_bytes for work in works if work.part == classes.POINTWISE)
-    main = [work for work in works if work.part != classes.POINTWISE]
-    return [
-        sum(work.flops for work in main) / gpu.flops_per_s,
-        sum(work.moved_bytes for work in main) / gpu.hbm_bytes_per_s,
-        extra / gpu.hbm_bytes_per_s,
-        sum(work.num_launches for work in main),
-    ]
-
-
-def fit_classes(data: Mapping[str, Any], model: ModelSpec, gpu: Gpu) -> dict[str, dict[str, float]]:
-    """Shares, fixed times and errors of every class of kernels."""
-    fit = partial(fit_part, data, model, gpu)
-    head = fit("head")
+    head = bench.fit("head")
     # Dense layers stream their weights as the head does, the one product that is measured alone;
     # what few tokens take beyond that are the launches and drains of each layer.
-    dense = fit("dense", memory=head.memory)
-    prefill, scan = fit("full_prefill", "full_prefill_of_4"), fit("recurrent_prefill")
+    dense = bench.fit("dense", memory=head.memory)
+    with_experts = any("experts" in source.data["operators"] for source in bench.sources)
+    mixers = {name: bench.fit(*_PARTS[name], kind=_USUAL[name]) for name in _PARTS}
+    for name, kinds in _OTHERS.items():
+        for kind in kinds:
+            factor = bench.factor(mixers[name], kind, *_PARTS[name])
+            if factor is not None:
+                relative.setdefault(name, {})[kind] = factor
+    attention, scan = mixers[classes.ATTENTION_PREFILL], mixers[classes.SCAN_PREFILL]
     return {
         classes.MATMUL: _ceiling(dense),
         classes.POINTWISE: _ceiling(dense) | {"memory": 1 / dense.extra, "fixed_s": 0.0},
         classes.HEAD: _ceiling(head),
-        # The base model has no experts: their products are taken to attain what others do.
-        classes.EXPERTS: _ceiling(fit("experts") if "experts" in data["operators"] else dense),
-        classes.ATTENTION_PREFILL: _ceiling(prefill),
-        classes.ATTENTION_DECODE: _ceiling(fit("full_decode"), prefill),
+        # Where no profile has experts, their products are taken to attain what others do.
+        classes.EXPERTS: _ceiling(bench.fit("experts") if with_experts else dense),
+        classes.ATTENTION_PREFILL: _ceiling(attention),
+        classes.ATTENTION_DECODE: _ceiling(mixers[classes.ATTENTION_DECODE], attention),
         classes.SCAN_PREFILL: _ceiling(scan),
-        classes.SCAN_DECODE: _ceiling(fit("recurrent_decode"), scan),
-        classes.COPY: _ceiling(fit("copy"), dense),
+        classes.SCAN_DECODE: _ceiling(mixers[classes.SCAN_DECODE], scan),
+        classes.COPY: _ceiling(bench.fit("copy"), dense),
     }
 
 
@@ -150,34 +81,48 @@ def _ceiling(fit: LargerOfTwo, compute_of: LargerOfTwo | None = None) -> dict[st
     }
 
 
-def fit_overhead(data: Mapping[str, Any], model: ModelSpec, gpu: Gpu, rest: Efficiency) -> float:
+def fit_overhead(bench: Bench, rest: Efficiency) -> float:
     """Seconds of a step beyond its parts: least squares of relative errors on the fit's steps."""
-    cost = RooflineCost(model, gpu, rest)
-    steps = data["fit_steps"]
-    measured = np.array([step["median_s"] for step in steps])
-    parts = np.array([
-        cost.step_s(chunks_of(step), step["num_decodes"], step["decode_context_tokens"])
-        for step in steps
+    short = np.concatenate([
+        [(step["median_s"], seconds) for step, seconds in predictions(bench.gpu, source, rest)]
+        for source in bench.sources
     ])  # fmt: skip
+    measured, parts = short.T
     return max(0.0, float(np.sum((1 - parts / measured) / measured) / np.sum(measured**-2.0)))
 
 
-def fit_ceilings(data: Mapping[str, Any], gpu: Gpu, rows: Rows) -> dict[str, Any]:
-    """The ceilings file, from a profile and the kernels' table of the same card."""
-    model = get_model(data["model"]).for_rank(data["tp"])
+def predictions(
+    gpu: Gpu, source: Source, efficiency: Efficiency, steps: Sequence[Step] | None = None
+) -> Iterator[tuple[Step, float]]:
+    """Steps (the profile's own, if none are given) and the roofline's seconds of them.
+
+    As measured: of one rank, without all-reduces.
+    """
+    cost = RooflineCost(source.model, gpu, efficiency)
+    for step in source.data["fit_steps"] if steps is None else steps:
+        parts = cost.parts_s(chunks_of(step), step["num_decodes"], step["decode_context_tokens"])
+        parts.pop("allreduce", None)
+        yield step, sum(parts.values())
+
+
+def fit_ceilings(bench: Bench, rows: Rows) -> dict[str, Any]:
+    """The ceilings file, from profiles and the kernels' table of the same card."""
+    relative = fit_relative(rows)
     found: dict[str, Any] = {
         "format": FORMAT,
-        "gpu": gpu.name,
-        "model": data["model"],
-        "machine": data["machine"],
-        "floors": data["floors"],
-        "classes": fit_classes(data, model, gpu),
-        "relative": fit_relative(rows),
+        "gpu": bench.gpu.name,
+        "profiles": [
+            {key: source.data[key] for key in ("model", "tp", "machine")}
+            for source in bench.sources
+        ],
+        "floors": {key: bench.best(key) for key in ("copy_bytes_per_s", "matmul_flops_per_s")},
+        "classes": fit_classes(bench, relative),
+        "relative": relative,
         "step_overhead_s": 0.0,
         "assumed": ASSUMED,
     }
-    found["step_overhead_s"] = fit_overhead(data, model, gpu, parse_efficiency(found))
-    return _rounded(found)
+    found["step_overhead_s"] = fit_overhead(bench, parse_efficiency(found))
+    return {key: _rounded(value) for key, value in found.items()}
 
 
 def _rounded(value: Any) -> Any:
@@ -191,13 +136,12 @@ def _rounded(value: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.cost.ceilings", description=__doc__)
-    parser.add_argument("--kernels", type=Path, default=Path("results/kernels/h200.json"))
-    parser.add_argument("--out", type=Path, default=classes.SHIPPED)
+    parser.add_argument("--kernels", type=Path, default=KERNELS, help="table of single kernels")
+    parser.add_argument("--out", type=Path, default=classes.SHIPPED, help="file to write")
     options = parser.parse_args()
-    data = json.loads(shipped_profiles()[BASE].read_text())
     rows = json.loads(options.kernels.read_text())["rows"]
-    found = fit_ceilings(data, GPUS[BASE[0]], rows)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    bench = Bench(GPUS[CARD], list(shipped_sources(CARD).values()))
+    options.out.write_text(json.dumps(fit_ceilings(bench, rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

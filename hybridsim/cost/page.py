@@ -45,12 +45,16 @@ def ceilings_table() -> str:
 
 
 def _rest(data: Mapping[str, Any]) -> Iterator[str]:
-    machine, floors = data["machine"], data["floors"]
+    floors, machine = data["floors"], data["profiles"][0]["machine"]
+    models = ", ".join(
+        one["model"] + (f" (one rank of {one['tp']})" if one["tp"] > 1 else "")
+        for one in data["profiles"]
+    )
     yield (
-        f"Fitted on {data['model']}, {machine['gpu']}, {machine['date']}, commit "
-        f"{machine['commit']}; a plain copy reached {floors['copy_bytes_per_s'] / 1e12:.2f} TB/s "
-        f"and a plain matrix product {floors['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s in that "
-        f"run. A step takes {data['step_overhead_s'] * 1e6:.0f} us besides."
+        f"Fitted on {models}; {machine['gpu']}, {machine['date']}. "
+        f"A plain copy reached {floors['copy_bytes_per_s'] / 1e12:.2f} TB/s and a plain matrix "
+        f"product {floors['matmul_flops_per_s'] / 1e12:.0f} TFLOP/s in these runs. "
+        f"A step takes {data['step_overhead_s'] * 1e6:.0f} us besides."
     )
     yield ""
     kinds = [
@@ -58,7 +62,7 @@ def _rest(data: Mapping[str, Any]) -> Iterator[str]:
         for name, factors in data["relative"].items()
         for kind, factor in factors.items()
     ]
-    yield f"Kinds of layers that this model has not, by kernels timed beside: {', '.join(kinds)}."
+    yield f"Rates of other kinds of layers are multiples of these: {', '.join(kinds)}."
 
 
 def renewed(page: str) -> str:

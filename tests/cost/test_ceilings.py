@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridsim.cost import GPUS, Efficiency, PrefillChunk, RooflineCost, get_cost_model
-from hybridsim.cost.ceilings import BASE, fit_ceilings
+from hybridsim.cost.ceilings import CARD, fit_ceilings
+from hybridsim.cost.cross import crossed
 from hybridsim.cost.efficiency import (
     ATTENTION_DECODE,
     CLASSES,
@@ -21,7 +22,7 @@ from hybridsim.cost.efficiency import (
 )
 from hybridsim.cost.fitting import chunks_of, judge
 from hybridsim.cost.least_squares import bounded_least_squares, fit_larger_of_two
-from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import fit_relative
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
@@ -40,6 +41,8 @@ def kernel_rows(repo_dir):
 
 def flat(value, path=""):
     """Every leaf of nested mappings by its path."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
     if isinstance(value, dict):
         return {k: v for key in value for k, v in flat(value[key], f"{path}.{key}").items()}
     return {path: value}
@@ -47,11 +50,8 @@ def flat(value, path=""):
 
 def test_the_shipped_ceilings_are_what_a_fit_gives(kernel_rows):
     """After a new profile or kernels' table: python -m hybridsim.cost.ceilings."""
-    data = json.loads(shipped_profiles()[BASE].read_text())
-    again, shipped = (
-        flat(fit_ceilings(data, H200, kernel_rows)),
-        flat(json.loads(SHIPPED.read_text())),
-    )
+    bench = Bench(GPUS[CARD], list(shipped_sources(CARD).values()))
+    again, shipped = flat(fit_ceilings(bench, kernel_rows)), flat(json.loads(SHIPPED.read_text()))
     assert again.keys() == shipped.keys()
     for key, value in shipped.items():
         close = pytest.approx(value, rel=1e-4) if isinstance(value, float) else value
@@ -84,9 +84,9 @@ def test_the_roofline_is_near_measured_steps(repo_dir):
     assert abs(result.bias) < 0.03
 
 
-def planted_profile(efficiency):
+def planted_profile(efficiency, name="qwen3.5-0.8b"):
     """A profile whose times are those of a roofline with the given ceilings."""
-    model = get_model("qwen3.5-0.8b")
+    model = get_model(name)
     cost = RooflineCost(model, H200, efficiency)
 
     def parts(names, *step):
@@ -108,13 +108,18 @@ def planted_profile(efficiency):
                         for n in requests for c in (64, 1000, 16000)],
         "copy": [((n,), parts(("copy",), (), 0, 0, n * model.state_bytes)) for n in (1, 8, 64)],
     }  # fmt: skip
+    if model.name != "qwen3.5-0.8b":
+        points["experts"] = [
+            ((n,), parts(("experts",), [PrefillChunk(n, 0)], 0, 0))
+            for n in (1, 8, 32, 100, *tokens)
+        ]
     steps = [
         {"chunks": [[n, 100]], "num_decodes": d, "decode_context_tokens": 900 * d,
          "median_s": cost.step_s([PrefillChunk(n, 100)], d, 900 * d)}
         for n in (100, 3000) for d in (1, 90)
     ]  # fmt: skip
     return {
-        "model": "qwen3.5-0.8b", "tp": 1, "machine": {}, "fit_steps": steps,
+        "model": name, "tp": 1, "machine": {}, "fit_steps": steps,
         "floors": {"matmul_flops_per_s": 0.8 * 989.4e12, "copy_bytes_per_s": 0.9 * 4.8e12},
         "operators": {
             name: {"points": [{"at": list(at), "median_s": seconds} for at, seconds in rows]}
@@ -123,10 +128,8 @@ def planted_profile(efficiency):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_planted_ceilings_are_found_again(kernel_rows, seed):
-    """Of a card that keeps to the formula, the fit gives back the formula's own numbers."""
-    rng = np.random.default_rng(seed)
+def planted_ceilings(rng):
+    """Random ceilings that can be told from measured points."""
     planted = {
         part: Ceiling(rng.uniform(0.2, 0.79), rng.uniform(0.2, 0.79), rng.uniform(1e-6, 3e-5))
         for part in CLASSES
@@ -136,9 +139,16 @@ def test_planted_ceilings_are_found_again(kernel_rows, seed):
     planted["pointwise"] = Ceiling(1.0, planted["pointwise"].memory, 0.0)
     # Weights are read as the head reads them, which is how the fit tells them from launches.
     planted["matmul"] = Ceiling(0.7, planted["head"].memory, planted["matmul"].fixed_s)
-    overhead_s = rng.uniform(1e-5, 1e-4)
-    efficiency = Efficiency(planted, step_overhead_s=overhead_s)
-    found = fit_ceilings(planted_profile(efficiency), H200, kernel_rows)
+    return planted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_planted_ceilings_are_found_again(kernel_rows, seed):
+    """Of a card that keeps to the formula, the fit gives back the formula's own numbers."""
+    rng = np.random.default_rng(seed)
+    planted, overhead_s = planted_ceilings(rng), rng.uniform(1e-5, 1e-4)
+    data = planted_profile(Efficiency(planted, step_overhead_s=overhead_s))
+    found = fit_ceilings(Bench(H200, [Source.of(data)]), kernel_rows)
     for part, was in planted.items():
         now = found["classes"][part]
         if part == "experts":  # a model without experts: those of other products stand in
@@ -152,6 +162,32 @@ def test_planted_ceilings_are_found_again(kernel_rows, seed):
         if part in ("matmul", "scan_prefill", "attention_prefill"):
             assert now["compute"] == pytest.approx(was.compute, rel=1e-3), part
     assert found["step_overhead_s"] == pytest.approx(overhead_s, rel=1e-2)
+
+
+def test_models_fitted_together_give_experts_and_other_kinds_of_layers(kernel_rows):
+    """Three profiles of one card: the experts of two, and of one KDA at 0.6 and MLA at 0.4 of the
+    rates of the others' layers."""
+    planted = planted_ceilings(np.random.default_rng(9))
+    relative = {
+        "scan_prefill": {"kda": 0.6}, "scan_decode": {"kda": 0.6},
+        "attention_prefill": {"mla": 0.4}, "attention_decode": {"mla": 0.4},
+    }  # fmt: skip
+    efficiency = Efficiency(planted, relative, step_overhead_s=5e-5)
+    names = ("qwen3.5-0.8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")
+    sources = [Source.of(planted_profile(efficiency, name)) for name in names]
+    found = fit_ceilings(Bench(H200, sources), kernel_rows)
+    was, now = planted["experts"], found["classes"]["experts"]
+    assert now["memory"] == pytest.approx(was.memory, rel=1e-3)
+    assert now["compute"] == pytest.approx(was.compute, rel=1e-3)
+    assert now["fixed_s"] == pytest.approx(was.fixed_s, rel=1e-3)
+    for part, factors in relative.items():
+        for kind, factor in factors.items():
+            assert found["relative"][part][kind] == pytest.approx(factor, rel=1e-3), (part, kind)
+    # Mamba2 is in no profile: what the kernels' table says of it stays.
+    assert found["relative"]["scan_prefill"]["mamba2"] == pytest.approx(
+        fit_relative(kernel_rows)["scan_prefill"]["mamba2"], rel=1e-5
+    )
+    assert found["step_overhead_s"] == pytest.approx(5e-5, rel=1e-2)
 
 
 def test_rates_of_other_recurrences_follow_from_kernels_timed_side_by_side():
@@ -243,3 +279,23 @@ def test_a_floor_without_a_point_keeps_its_bound():
     found = fit_larger_of_two(terms, 2 * terms[:, 1] + 1, (1.5, 1.1, 1.1, 0.0))
     assert (found.compute, found.num_compute) == (1.5, 0)
     assert (found.memory, found.fixed_s, found.error) == pytest.approx((2.0, 1.0, 0.0), abs=1e-9)
+
+
+def test_the_roofline_is_judged_on_models_that_it_was_not_fitted_on(kernel_rows):
+    """Two models on cards that keep to a formula: fitted on the other model, the dense parts are
+    found again; the other's own steps, 10 % slower than its parts, are told as a bias."""
+    efficiency = Efficiency(planted_ceilings(np.random.default_rng(3)), step_overhead_s=5e-5)
+    names = ("qwen3.5-0.8b", "qwen3-next-80b-a3b")
+    sources = {name: Source.of(planted_profile(efficiency, name)) for name in names}
+    steps = [
+        step | {"median_s": step["median_s"] * 1.1}
+        for step in sources["qwen3.5-0.8b"].data["fit_steps"]
+    ]
+    found = {
+        (name, fitted_on): result
+        for name, fitted_on, result in crossed(sources, {"qwen3.5-0.8b": steps}, kernel_rows)
+    }
+    assert set(found) == {("qwen3.5-0.8b", "all"), ("qwen3.5-0.8b", "qwen3-next-80b-a3b")}
+    for result in found.values():
+        assert result.num_steps == len(steps)
+        assert result.bias == pytest.approx(1 / 1.1 - 1, abs=1e-3)
