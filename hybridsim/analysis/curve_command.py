@@ -1,6 +1,6 @@
 """What `hybridsim curve` does: from a trace to a table, a CSV and a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hybridsim.analysis.curve import Refresh, lru_curve, lru_surface
+from hybridsim.analysis.curve_bounds import pool_bounds
 from hybridsim.analysis.draw import draw_curves, draw_surface
 from hybridsim.analysis.inputs import Subject
 from hybridsim.analysis.passes import cached_trie
@@ -19,7 +20,7 @@ from hybridsim.analysis.show import (
     tell_refusals,
     write_rows,
 )
-from hybridsim.analysis.steps import Curve
+from hybridsim.analysis.steps import Curve, Surface
 from hybridsim.errors import UserError
 from hybridsim.files import make_folder
 from hybridsim.policies.base import CheckpointPolicy
@@ -29,8 +30,13 @@ from hybridsim.units import format_bytes
 _SURFACE_SIZES = 48
 
 
-def run_shared(subject: Subject, refresh: Refresh, out_dir: Path, console: Console) -> None:
-    """A line for each checkpoint policy; those that one pass cannot tell are named and left out."""
+def run_shared(
+    subject: Subject, refresh: Refresh, out_dir: Path, console: Console, *, has_bound: bool
+) -> None:
+    """A line for each checkpoint policy; those that one pass cannot tell are named and left out.
+
+    has_bound: draw what no policy passes above them.
+    """
     requests, trie = subject.trace.requests, _trie(subject)
     curves: dict[str, Curve] = {}
     refusals: list[UserError] = []
@@ -56,18 +62,25 @@ def run_shared(subject: Subject, refresh: Refresh, out_dir: Path, console: Conso
         ]
     write_rows(out_dir / "curve.csv", rows, console)
     title = f"{subject.name}, {subject.model.name}: LRU, refresh {refresh}, one shared pool"
-    draw_curves(out_dir / "curve.png", title, sizes, rates, _ideal(subject, trie))
+    bounds = _bounds(subject, round_sizes(sizes), out_dir, console) if has_bound else {}
+    draw_curves(out_dir / "curve.png", title, sizes, rates, _ideal(subject, trie), bounds)
     console.print(f"wrote {out_dir / 'curve.png'}", markup=False, highlight=False)
-    table = Table("memory", *curves, title=title)
+    table = Table("memory", *curves, *(["at most"] if bounds else []), title=title)
     for size in round_sizes(sizes):
-        cells = [percent(curve.token_hit_rate([size])[0]) for curve in curves.values()]
-        table.add_row(format_bytes(size), *cells)
+        cells = [curve.token_hit_rate([size])[0] for curve in curves.values()]
+        cells += [bounds[size]] if bounds else []
+        table.add_row(format_bytes(size), *map(percent, cells))
     table.add_row("unlimited", *[percent(curve.ceiling) for curve in curves.values()])
     Console().print(table)
 
 
-def run_split(subject: Subject, refresh: Refresh, out_dir: Path, console: Console) -> None:
-    """A surface for each checkpoint policy: CSV, heat map, and the best split at round sizes."""
+def run_split(
+    subject: Subject, refresh: Refresh, out_dir: Path, console: Console, *, has_bound: bool
+) -> None:
+    """A surface for each checkpoint policy: CSV, heat map, and the best split at round sizes.
+
+    has_bound: write what no policy and no split passes beside these.
+    """
     if not subject.model.state_bytes:
         raise UserError("--layout", f"{subject.model.name} has no recurrent state; allowed: shared")
     trie = _trie(subject)
@@ -75,24 +88,29 @@ def run_split(subject: Subject, refresh: Refresh, out_dir: Path, console: Consol
         ["checkpoint", "refresh", "kv_bytes", "state_slots", "state_bytes", "token_hit_rate"]
     ]
     refusals: list[UserError] = []
+    surfaces: dict[str, Surface] = {}
     for label, policy in subject.policies.items():
         try:
-            rows += _surface(subject, label, policy, refresh, trie, out_dir)
+            surfaces[label] = _surface(subject, label, policy, refresh, trie)
         except UserError as error:
             refusals.append(error)
-    tell_refusals(refusals, len(rows) > 1, console)
+    tell_refusals(refusals, bool(surfaces), console)
+    totals = sorted({total for one in surfaces.values() for total in _totals(subject, one)})
+    bounds = _bounds(subject, totals, out_dir, console) if has_bound else {}
+    for label, surface in surfaces.items():
+        title = f"{subject.name}, {subject.model.name}, {label}: LRU, refresh {refresh}, two pools"
+        name = "surface.png" if len(subject.policies) == 1 else f"surface-{_slug(label)}.png"
+        make_folder(out_dir, "--out")
+        rows += [
+            [label, refresh, *row]
+            for row in _drawn(subject, surface, title, out_dir / name, bounds)
+        ]
     write_rows(out_dir / "curve.csv", rows, console)
 
 
 def _surface(
-    subject: Subject,
-    label: str,
-    policy: CheckpointPolicy,
-    refresh: Refresh,
-    trie: Trie,
-    out_dir: Path,
-) -> list[Sequence[object]]:
-    state_bytes = subject.model.state_bytes
+    subject: Subject, label: str, policy: CheckpointPolicy, refresh: Refresh, trie: Trie
+) -> Surface:
     surface = lru_surface(
         subject.trace.requests,
         subject.rules,
@@ -103,28 +121,54 @@ def _surface(
     )
     if not surface.range_slots[1]:
         raise UserError("cache.checkpoint", f"{label} never gives a hit; allowed: another policy")
+    return surface
+
+
+def _totals(subject: Subject, surface: Surface) -> list[int]:
+    """Round sizes of both pools together, over the range in which the surface moves."""
+    state_bytes, (low, high) = subject.model.state_bytes, surface.range_kv_bytes
+    top = high + surface.range_slots[1] * state_bytes
+    return round_sizes(log_spaced(low + state_bytes, top, _SURFACE_SIZES))
+
+
+def _drawn(
+    subject: Subject, surface: Surface, title: str, path: Path, bounds: Mapping[int, float]
+) -> list[Sequence[object]]:
+    """The heat map and the table of best splits; returns a row for each cell."""
+    state_bytes = subject.model.state_bytes
     kv = log_spaced(*surface.range_kv_bytes, _SURFACE_SIZES)
     slots = log_spaced(1, surface.range_slots[1], _SURFACE_SIZES)
     rates = surface.token_hit_rate(kv, slots)
-    title = f"{subject.name}, {subject.model.name}, {label}: LRU, refresh {refresh}, two pools"
-    name = "surface.png" if len(subject.policies) == 1 else f"surface-{_slug(label)}.png"
-    make_folder(out_dir, "--out")
-    draw_surface(out_dir / name, title, kv, slots * state_bytes, rates)
-    table = Table("memory", "best share for states", "state slots", "token hit rate", title=title)
-    top = surface.range_kv_bytes[1] + surface.range_slots[1] * state_bytes
-    for total in round_sizes(log_spaced(int(kv[0]) + state_bytes, top, _SURFACE_SIZES)):
+    draw_surface(path, title, kv, slots * state_bytes, rates, bounds)
+    most = ["at most"] if bounds else []
+    table = Table(
+        "memory", "best share for states", "state slots", "token hit rate", *most, title=title
+    )
+    for total in _totals(subject, surface):
         counts, along = surface.along_budget(total, state_bytes)
         best = int(along.argmax())
         share = counts[best] * state_bytes / total
-        table.add_row(
-            format_bytes(total), f"{share:.3f}", f"{counts[best]:,}", percent(along[best])
-        )
+        cells = [f"{share:.3f}", f"{counts[best]:,}", percent(along[best])]
+        table.add_row(format_bytes(total), *cells, *([percent(bounds[total])] if bounds else []))
     Console().print(table)
     return [
-        [label, refresh, int(k), int(s), int(s) * state_bytes, float(rates[i, j])]
+        [int(k), int(s), int(s) * state_bytes, float(rates[i, j])]
         for i, k in enumerate(kv)
         for j, s in enumerate(slots)
     ]
+
+
+def _bounds(
+    subject: Subject, sizes_bytes: Sequence[int], out_dir: Path, console: Console
+) -> dict[int, float]:
+    """What nothing passes at these sizes, in a file of its own."""
+    bounds = pool_bounds(
+        subject.trace.requests, subject.rules, sizes_bytes, num_warmup=subject.num_warmup
+    )
+    rows: list[Sequence[object]] = [["memory_bytes", "bound_token_hit_rate"]]
+    rows += sorted(bounds.items())
+    write_rows(out_dir / "bounds.csv", rows, console)
+    return bounds
 
 
 def _trie(subject: Subject) -> Trie:

@@ -16,14 +16,29 @@ GIB = 2**30
 
 
 def draw_curves(
-    path: Path, title: str, sizes_bytes: Int64Array, rates: Mapping[str, FloatArray], ceiling: float
+    path: Path,
+    title: str,
+    sizes_bytes: Int64Array,
+    rates: Mapping[str, FloatArray],
+    ceiling: float,
+    bounds: Mapping[int, float],
 ) -> None:
-    """Write a PNG: a line a policy over memory in GiB (log 2), the infinite cache dashed."""
+    """Write a PNG: a line a policy over memory in GiB (log 2), the infinite cache dashed.
+
+    bounds: memory in bytes -> what no policy passes there; drawn as steps, since it bounds smaller
+    memories as well, but not the straight line to the next.
+    """
     figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
     axes = figure.subplots()
     for index, (label, line) in enumerate(rates.items()):
         color = COLORS[index % len(COLORS)]
         axes.plot(sizes_bytes / GIB, line * 100, label=label, color=color, linewidth=1.8)
+    if bounds:
+        places = sorted(bounds)
+        axes.plot(
+            [place / GIB for place in places], [100 * bounds[place] for place in places],
+            color=_GREY, linewidth=1.4, drawstyle="steps-pre", label="nothing hits more (proven)",
+        )  # fmt: skip
     axes.axhline(ceiling * 100, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.2)
     axes.annotate(
         f"infinite cache: {ceiling * 100:.2f} %", (0.01, ceiling * 100), xytext=(2, 3),
@@ -38,12 +53,18 @@ def draw_curves(
 
 
 def draw_surface(
-    path: Path, title: str, kv_bytes: Int64Array, states_bytes: Int64Array, rates: FloatArray
+    path: Path,
+    title: str,
+    kv_bytes: Int64Array,
+    states_bytes: Int64Array,
+    rates: FloatArray,
+    bounds: Mapping[int, float],
 ) -> None:
     """Write a PNG: a heat map over KV and state memory, both in GiB on log-2 axes.
 
     rates: `[num_kv_sizes, num_state_sizes]`. Dotted lines join points of equal total memory; the
-    dot on each is its best split.
+    dot on each is its best split. bounds: total memory in bytes -> what no split and no policy
+    passes, written beside the best rate.
     """
     figure = Figure(figsize=(7.2, 5.4), dpi=150, layout="constrained")
     axes = figure.subplots()
@@ -54,13 +75,15 @@ def draw_surface(
     axes.set_yscale("log", base=2)
     axes.set(title=title, xlabel="KV memory (GiB, log scale)")
     axes.set_ylabel("State memory (GiB, log scale)")
-    _budget_lines(axes, x, y, rates)
+    _budget_lines(axes, x, y, rates, {size / GIB: most for size, most in bounds.items()})
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(y[0], y[-1])
     figure.savefig(path, metadata={"Software": None})
 
 
-def _budget_lines(axes: Axes, x: FloatArray, y: FloatArray, rates: FloatArray) -> None:
+def _budget_lines(
+    axes: Axes, x: FloatArray, y: FloatArray, rates: FloatArray, bounds: Mapping[float, float]
+) -> None:
     for total in 2.0 ** np.arange(np.ceil(np.log2(x[0] + y[0])), np.log2(x[-1] + y[-1])):
         part = np.linspace(0.001, 0.999, 400)
         kv, states = total * (1 - part), total * part
@@ -72,6 +95,14 @@ def _budget_lines(axes: Axes, x: FloatArray, y: FloatArray, rates: FloatArray) -
             found = np.where(inside, rates[rows, columns], -1.0)
             best = int(found.argmax())
             axes.plot(kv[best], states[best], "o", color="white", markersize=3.5)
+            if total in bounds:
+                is_right = kv[best] ** 2 > x[0] * x[-1]
+                axes.annotate(
+                    f"{100 * found[best]:.1f} of at most {100 * bounds[total]:.1f}",
+                    (kv[best], states[best]), xytext=(-5 if is_right else 5, 4),
+                    textcoords="offset points", ha="right" if is_right else "left",
+                    fontsize=7, color="white",
+                )  # fmt: skip
 
 
 def _memory_axis(axes: Axes) -> None:

@@ -74,6 +74,10 @@ def _curve(
         float | None,
         typer.Option(help="With --blocks: keep this share of the blocks; gives an error bar."),
     ] = None,
+    bound: Annotated[
+        bool,
+        typer.Option(help="Draw what no policy passes as well; some seconds on long traces."),
+    ] = True,
     option: ReaderOptions = None,
     overrides: Overrides = None,
     out: OutDir = None,
@@ -112,7 +116,7 @@ def _curve(
         for note in subject.notes:
             console.print(note, markup=False, highlight=False)
         run = curve_command.run_shared if subject.layout == "shared" else curve_command.run_split
-        run(subject, kinds[refresh], folder, console)
+        run(subject, kinds[refresh], folder, console, has_bound=bound)
 
 
 def _refuse_idle(

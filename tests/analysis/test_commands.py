@@ -52,6 +52,13 @@ def test_curve_writes_a_rising_table_and_a_picture(trace, tmp_path, refresh):
     assert rates == sorted(rates)
     assert rates[-1] > rates[0]
     assert (out / "curve.png").stat().st_size > 1000
+    bounds = {row["memory_bytes"]: float(row["bound_token_hit_rate"])
+              for row in table(out / "bounds.csv")}  # fmt: skip
+    below = [row for row in table(out / "curve.csv") if row["memory_bytes"] in bounds]
+    assert below
+    for row in below:
+        assert float(row["token_hit_rate"]) <= bounds[row["memory_bytes"]] + 1e-9
+    assert list(bounds.values()) == sorted(bounds.values())
     assert {row["refresh"] for row in table(out / "curve.csv")} == {refresh}
 
 
@@ -59,7 +66,13 @@ def test_curve_of_a_split_pool_writes_a_surface(trace, tmp_path):
     out = tmp_path / "out"
     run("curve", trace, "--model", "qwen3.5-0.8b", "--layout", "split", "--out", out,
         "--checkpoint", "all_blocks")  # fmt: skip
-    assert {"kv_bytes", "state_slots", "token_hit_rate"} <= set(table(out / "curve.csv")[0])
+    rows = table(out / "curve.csv")
+    assert {"kv_bytes", "state_slots", "token_hit_rate"} <= set(rows[0])
+    for row in table(out / "bounds.csv"):  # no split of at most so much passes it
+        most = int(row["memory_bytes"])
+        inside = [float(cell["token_hit_rate"]) for cell in rows
+                  if int(cell["kv_bytes"]) + int(cell["state_bytes"]) <= most]  # fmt: skip
+        assert max(inside, default=0) <= float(row["bound_token_hit_rate"]) + 1e-9
     assert (out / "surface.png").exists()
 
 
