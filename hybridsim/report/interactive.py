@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hybridsim.report.figure import (
+    BAR_COLORS,
     COLORS,
     PLOTLY_MARKERS,
     Axis,
@@ -83,7 +84,7 @@ def _trace(series: Series, is_first: bool) -> go.Scatter | go.Bar:
             name=series.label,
             legendgroup=series.label,
             showlegend=is_first,
-            marker={"color": COLORS[series.color % len(COLORS)]},
+            marker={"color": BAR_COLORS[series.color % len(BAR_COLORS)]},
         )
     is_step = series.style == Style.STEP
     is_faint = series.style in (Style.FAINT, Style.FAINT_POINT)

@@ -26,6 +26,19 @@ LABELS = {
 }
 
 
+# One colour a reason in all figures: warm where a state was missing, grey where the KV was.
+_COLOR_OF = {
+    MissReason.STATE_EVICTED: 1,
+    MissReason.FIRST_FORK: 2,
+    MissReason.IN_UNIQUE_TOKENS: 3,
+    MissReason.NEVER_SAVED: 4,
+    MissReason.ALIGNMENT: 5,
+    MissReason.BELOW_BLOCK: 6,
+    MissReason.KV_EVICTED: 7,
+    MissReason.DRAFTER_DROP: 8,
+}
+
+
 def losses(results: Results, plot: PlotConfig) -> Figure:
     """Bars over `x`, one panel for each other choice; what is reused stands at the bottom."""
     if plot.y:
@@ -55,13 +68,13 @@ def _panel(
     places = [float(order.index(value)) for value in rows[x]]
     hit = (100 * rows["token_hit_rate"]).tolist()
     bars = [Series("reused (hit)", places, hit, 0, Style.BAR)]
-    for color, reason in enumerate(reasons, start=1):
+    for reason in reasons:
         share = 100 * rows[f"lost_tokens_{reason}"] / rows["num_prompt_tokens"]
-        bars.append(Series(LABELS[reason], places, share.tolist(), color, Style.BAR))
+        bars.append(Series(LABELS[reason], places, share.tolist(), _COLOR_OF[reason], Style.BAR))
     ticks = {float(place): str(value) for place, value in enumerate(order)}
     axis = Axis(key_label(x), ticks=ticks)
     named = XAxis(axis, {label: place for place, label in ticks.items()}, is_named=True)
-    y = Axis("Share of prompt tokens (%)")
+    y = Axis("Share of prompt tokens (%)", range=(0.0, 100.0))
     # A line each: a band would dim the colours behind it.
     bands = [replace(band, low=band.high) for band in brackets(rows, x, named)]
     return Panel(title, axis, y, bars, bands=bands)

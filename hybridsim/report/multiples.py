@@ -24,7 +24,12 @@ def small_multiples(figure: Figure) -> Figure:
     with it; bands and levels stand in every panel.
     """
     labels = list(dict.fromkeys(label for panel in figure.panels for label in _labels(panel)))
-    panels = [_highlighted(panel, label) for label in labels for panel in figure.panels]
+    headings = _headings(figure)
+    panels = [
+        _highlighted(panel, label, heading if label == labels[0] else "")
+        for label in labels
+        for panel, heading in zip(figure.panels, headings, strict=True)
+    ]
     num_columns = len(figure.panels) if len(figure.panels) > 1 else _NUM_COLUMNS
     numbers = "Number at the right of a title: the line's last value."
     has_lines = any(one.style == Style.LINE for panel in panels for one in panel.series)
@@ -45,7 +50,14 @@ def _labels(panel: Panel) -> list[str]:
     return list(dict.fromkeys(series.label for series in lines))
 
 
-def _highlighted(panel: Panel, label: str) -> Panel:
+def _headings(figure: Figure) -> list[str]:
+    """What stands above the columns: a panel's own title, and its y axis where they differ."""
+    is_mixed = len({panel.y.label for panel in figure.panels}) > 1
+    parts = [[panel.y.label if is_mixed else "", panel.title] for panel in figure.panels]
+    return ["\n".join(filter(None, part)) for part in parts]
+
+
+def _highlighted(panel: Panel, label: str, heading: str) -> Panel:
     colors = {series.color for series in panel.series if series.label == label}
     own, others = [], []
     for series in panel.series:
@@ -53,5 +65,5 @@ def _highlighted(panel: Panel, label: str) -> Panel:
             own.append(replace(series, color=0))
         elif series.style != Style.FAINT:
             others.append(replace(series, label="the others", style=Style.CONTEXT))
-    title = f"{label}, {panel.title}" if panel.title else label
+    title = f"{heading}\n{label}" if heading else label
     return replace(panel, title=title, series=[*others, *own])

@@ -1,6 +1,6 @@
 """Draws a figure into a PNG with matplotlib."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from hybridsim.report.figure import (
+    BAR_COLORS,
     COLORS,
     MARKERS,
     Axis,
@@ -23,7 +24,7 @@ from hybridsim.report.figure import (
     Style,
 )
 
-_TITLE_INCHES, _NOTE_INCHES = 0.72, 0.2
+_TITLE_INCHES, _NOTE_INCHES, _NAME_INCHES = 0.72, 0.2, 0.25
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)))
 _GREY, _LIGHT = "#5f6368", "#c9ccd0"
 
@@ -31,35 +32,37 @@ _GREY, _LIGHT = "#5f6368", "#c9ccd0"
 def draw_png(figure: Figure, path: Path) -> None:
     """Write `path`; the picture depends on the figure alone."""
     num_columns = figure.num_columns or _num_columns(len(figure.panels))
-    num_rows = ceil(len(figure.panels) / num_columns)
     legend = _legend_entries(figure)
-    width = figure.panel_inches[0] * num_columns + (2.2 if legend else 0.4)
-    height = figure.panel_inches[1] * num_rows + 0.9
-    note_inches = _note_inches(figure)
-    height += note_inches
-    # the uppermost inches are the title's own, the lowest the note's
-    rect = (0, note_inches / height, 1, 1 - (_TITLE_INCHES + note_inches) / height)
-    layout = ConstrainedLayoutEngine(rect=rect)
-    canvas = Canvas(figsize=(width, height), dpi=150, layout=layout)
-    grid = canvas.subplots(num_rows, num_columns, squeeze=False)
-    cells: Iterator[Axes] = iter(grid.ravel())
+    canvas = _canvas(figure, num_columns, has_legend=bool(legend))
+    grid = canvas.subplots(_num_rows(figure, num_columns), num_columns, squeeze=False)
+    cells: list[Axes] = list(grid.ravel())
     for panel, axes in zip(figure.panels, cells, strict=False):
         _draw_panel(panel, axes, is_small=figure.shares_axes)
-    for axes in cells:
+    for axes in cells[len(figure.panels) :]:
         axes.set_visible(False)
     if figure.shares_axes:
-        _share_axes(figure, canvas, list(grid.ravel()), height)
-    _title(figure, canvas, height)
+        _share_axes(figure, canvas, cells, num_columns)
+    _write_around(figure, canvas)
     if legend:
         _draw_legend(legend, figure, canvas)
-    canvas.text(0.015, 0.06 / height, figure.note, fontsize=8.5, color=_GREY, va="bottom")
     canvas.savefig(path, metadata={"Software": None})
 
 
-def _title(figure: Figure, canvas: Canvas, height: float) -> None:
-    """Two lines in a band of their own above the panels."""
-    canvas.text(0.015, 1 - 0.14 / height, figure.title, fontsize=13, fontweight="bold", va="top")
-    canvas.text(0.015, 1 - 0.42 / height, figure.subtitle, fontsize=9, color=_GREY, va="top")
+def _canvas(figure: Figure, num_columns: int, *, has_legend: bool) -> Canvas:
+    """Room for the panels, with bands of their own for the title above and the note below."""
+    above, below = _TITLE_INCHES, _note_inches(figure) + _NAME_INCHES * figure.shares_axes
+    width = figure.panel_inches[0] * num_columns + (2.2 if has_legend else 0.4)
+    height = figure.panel_inches[1] * _num_rows(figure, num_columns) + 0.9 + below
+    rect = (0, below / height, 1, 1 - (above + below) / height)
+    return Canvas(figsize=(width, height), dpi=150, layout=ConstrainedLayoutEngine(rect=rect))
+
+
+def _write_around(figure: Figure, canvas: Canvas) -> None:
+    """Title and subtitle in the band above the panels, the note in the one below."""
+    inch = 1 / canvas.get_figheight()
+    canvas.text(0.015, 1 - 0.14 * inch, figure.title, fontsize=13, fontweight="bold", va="top")
+    canvas.text(0.015, 1 - 0.42 * inch, figure.subtitle, fontsize=9, color=_GREY, va="top")
+    canvas.text(0.015, 0.06 * inch, figure.note, fontsize=8.5, color=_GREY, va="bottom")
 
 
 def _note_inches(figure: Figure) -> float:
@@ -70,17 +73,25 @@ def _num_columns(num_panels: int) -> int:
     return num_panels if num_panels <= 2 else 2 if num_panels <= 4 else 3
 
 
-def _share_axes(figure: Figure, canvas: Canvas, cells: Sequence[Axes], height: float) -> None:
+def _num_rows(figure: Figure, num_columns: int) -> int:
+    return ceil(len(figure.panels) / num_columns)
+
+
+def _share_axes(figure: Figure, canvas: Canvas, cells: Sequence[Axes], num_columns: int) -> None:
     """Names of the axes once, numbers at the outer edges only; a line's last value above it."""
-    canvas.supxlabel(figure.panels[0].x.label, fontsize=9.5, y=_note_inches(figure) / height)
-    canvas.supylabel(figure.panels[0].y.label, fontsize=9.5)
-    num_columns = cells[0].get_subplotspec().get_gridspec().ncols  # type: ignore[union-attr]
+    at = (_note_inches(figure) + 0.04) / canvas.get_figheight()
+    canvas.supxlabel(figure.panels[0].x.label, fontsize=9.5, y=at, va="bottom")
+    names = dict.fromkeys(panel.y.label for panel in figure.panels)
+    canvas.supylabel(next(iter(names)) if len(names) == 1 else "", fontsize=9.5)
     for index, panel in enumerate(figure.panels):
-        axes = cells[index]
+        axes, column = cells[index], index % num_columns
+        is_new = column == 0 or panel.y != figure.panels[index - 1].y
+        is_lowest = index + num_columns >= len(figure.panels)
         axes.set_xlabel("")
         axes.set_ylabel("")
-        axes.tick_params(axis="y", labelleft=index % num_columns == 0)
-        axes.tick_params(axis="x", labelbottom=index + num_columns >= len(figure.panels))
+        axes.tick_params(axis="y", which="both", labelleft=is_new)
+        axes.tick_params(axis="x", which="both", labelbottom=is_lowest)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         last = next((one for one in panel.series if one.style == Style.LINE), None)
         if last is not None:
             axes.set_title(f"{last.y[-1]:.1f}", fontsize=9, loc="right", color=COLORS[last.color])
@@ -126,7 +137,7 @@ def _draw_bars(bars: Sequence[Series], axes: Axes) -> None:
             series.y,
             bottom=bases,
             width=0.7,
-            color=COLORS[series.color % len(COLORS)],
+            color=BAR_COLORS[series.color % len(BAR_COLORS)],
             edgecolor="white",
             linewidth=0.5,
             zorder=3,
@@ -147,7 +158,8 @@ def _look(series: Series) -> dict[str, Any]:
         # the later ones thinner, so that lines that coincide can all be seen
         return look | {"linewidth": max(1.2, 2.6 - 0.35 * series.color)}
     if series.style == Style.BAR:
-        return look | {"linewidth": 7.0, "linestyle": "-"}  # its patch in the legend
+        color = BAR_COLORS[series.color % len(BAR_COLORS)]
+        return {"color": color, "linewidth": 7.0}  # its patch in the legend
     look |= {"marker": MARKERS[series.color % len(MARKERS)], "markersize": 5.5}
     if series.style == Style.FAINT:
         look |= {"alpha": 0.4, "linewidth": 1.2, "markersize": 4, "linestyle": (0, (1.5, 1.5))}
