@@ -13,6 +13,7 @@ from typing import Any
 
 from hybridsim.cost.allreduce import Allreduce
 from hybridsim.cost.base import PrefillChunk
+from hybridsim.cost.file_shapes import check_profile
 from hybridsim.cost.monotone import rising_increments, rising_times
 from hybridsim.cost.side_by_side import scans_s
 from hybridsim.cost.tables import Table, read_table
@@ -75,6 +76,8 @@ def read_profile(path: Path) -> Profile:
 def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     """A profile from its JSON object."""
     operators = data.get("operators", {})
+    if not isinstance(operators, dict):
+        raise UserError(f"{place}.operators", f"{operators!r:.60} is not a mapping of parts")
     lacking = [part for part in PARTS if part not in operators]
     if lacking:
         raise UserError(f"{place}.operators", f"lacks {', '.join(lacking)}")
@@ -82,6 +85,7 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     for key in needed:
         if key not in data:
             raise UserError(f"{place}.{key}", "is missing")
+    check_profile(data, place)
     tables = {}
     for part in filter(operators.__contains__, (*PARTS, EXPERTS)):
         smooth = rising_increments if part == "recurrent_prefill" else rising_times

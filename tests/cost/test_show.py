@@ -215,7 +215,8 @@ def test_wrong_options_are_refused(tmp_path, monkeypatch, arguments, place, says
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "is not JSON"), ("[]", "holds no steps"), ('{"steps": []}', "holds no steps"),
+    [('{"model": "qwen3.5-0.8b", "steps": [{}]}', "chunks: Field required"),
+     ("{", "is not JSON"), ("[]", "holds no steps"), ('{"steps": []}', "holds no steps"),
      ('{"model": "qwen3.5-4b", "steps": [{}]}', "is of qwen3.5-4b, tp 1, not of h200-qwen3.5")],
 )  # fmt: skip
 def test_files_without_fitting_steps_are_refused(tmp_path, text, says):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from hybridsim.cost.file_shapes import check_steps
 from hybridsim.cost.fitting import judge
 from hybridsim.cost.show import tables
 from hybridsim.cost.show.pictures import draw_parts, draw_steps, draw_typical
@@ -75,6 +76,7 @@ def read_steps(path: Path, subject: Subject) -> list[Mapping[str, Any]]:
     model, tp = data.get("model"), data.get("tp", 1)
     if (model, tp) != (subject.model.name, subject.model.tp):
         raise UserError("--steps", f"{str(path)!r} is of {model}, tp {tp}, not of {subject.name}")
+    check_steps(data, "--steps")
     return list(steps)
 
 
