@@ -12,7 +12,7 @@ from hybridsim.report.bands import TIMED_NOTE, brackets
 from hybridsim.report.curves import split, subtitle
 from hybridsim.report.figure import Axis, Figure, Panel, Series, Style
 from hybridsim.report.tables import Results
-from hybridsim.report.units import XAxis, key_label
+from hybridsim.report.units import Quantity, XAxis, key_label, y_axis
 
 LABELS = {
     MissReason.BELOW_BLOCK: "shared part below one block",
@@ -48,8 +48,10 @@ def losses(results: Results, plot: PlotConfig) -> Figure:
     order = list(dict.fromkeys(results.summary[plot.x]))
     known = [r for r in LOSS_REASONS if f"lost_tokens_{r}" in results.summary]
     reasons = [r for r in known if results.summary[f"lost_tokens_{r}"].any()]
+    highest = 100 * float(results.summary["ceiling_token_hit_rate"].max())
+    y = y_axis([Quantity("Share of prompt tokens", "%")], highest)
     panels = [
-        _panel(title, rows, plot.x, order, reasons) for title, rows in split(results, [plot.x])
+        _panel(title, rows, plot.x, order, reasons, y) for title, rows in split(results, [plot.x])
     ]
     note = (
         "Reused and lost tokens add up to what an infinite cache would have reused; "
@@ -62,7 +64,12 @@ def losses(results: Results, plot: PlotConfig) -> Figure:
 
 
 def _panel(
-    title: str, rows: pd.DataFrame, x: str, order: list[str], reasons: Sequence[MissReason]
+    title: str,
+    rows: pd.DataFrame,
+    x: str,
+    order: list[str],
+    reasons: Sequence[MissReason],
+    y: Axis,
 ) -> Panel:
     rows = rows[rows["token_hit_rate"].notna()]
     places = [float(order.index(value)) for value in rows[x]]
@@ -74,7 +81,6 @@ def _panel(
     ticks = {float(place): str(value) for place, value in enumerate(order)}
     axis = Axis(key_label(x), ticks=ticks)
     named = XAxis(axis, {label: place for place, label in ticks.items()}, is_named=True)
-    y = Axis("Share of prompt tokens (%)", range=(0.0, 100.0))
     # A line each: a band would dim the colours behind it.
     bands = [replace(band, low=band.high) for band in brackets(rows, x, named)]
     return Panel(title, axis, y, bars, bands=bands)
