@@ -29,7 +29,7 @@ def rows(
 ) -> Iterator[list[object]]:
     """A row a size."""
     model = get_model(model_name)
-    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, page)
+    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, page, running_states=1)
     trie = cached_trie(requests, outputs=True)
     lines = [
         lru_curve(requests, rules, make_checkpoint(named), refresh=refresh, trie=trie)

@@ -15,10 +15,11 @@ depend on the request alone. `refresh` says which states a request touches:
   kept again, for nothing. Exact at every capacity. Far too low where prompts grow turn by turn.
 
 Where requests ask for every state on their path (`all_blocks`, mostly `every`), and where there are
-no states, the three are one. What no mode knows: nothing is pinned, a running request needs no
-memory beyond what it leaves behind, requests that cannot fit are served, and the two pools do not
-look at each other. docs/analysis.md says how far that is from a replay;
-`hybridsim.analysis.lockstep` replays those rules instead.
+no states, the three are one. Of the running request a curve knows at most the slot of its state
+(`CacheRules.running_states`). What no mode knows: nothing is pinned, no pages for output that
+nobody can find again, requests that cannot fit are served, and the two pools do not look at each
+other. docs/analysis.md says how far that is from a replay; `hybridsim.analysis.lockstep` and
+`hybridsim.sim.grid` replay instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,9 @@ class CacheRules:
 
     page_tokens: KV allocation unit. kv_bytes_per_token, state_bytes: of all layers; a state of 0
     bytes means attention only. outputs: generated tokens of known content are kept.
-    caps_last_token: a hit is at most n - 1 tokens.
+    caps_last_token: a hit is at most n - 1 tokens. running_states: states that a running request
+    takes room for and gives back at its end; none where every request ends on a checkpoint, since
+    it then leaves its own. One-pass curves count it; replays know better.
     """
 
     kv_bytes_per_token: int
@@ -66,6 +69,7 @@ class CacheRules:
     page_tokens: int = 1
     outputs: bool = True
     caps_last_token: bool = True
+    running_states: int = 0
 
 
 def lru_curve(
@@ -83,10 +87,10 @@ def lru_curve(
     refresh: which states a request touches, see above. trie: of
     `cached_trie(requests, outputs=rules.outputs)`, if it is there already.
     UserError for a policy that looks at what is resident.
-    O(passes + runs log requests) for `again`, O(passes log requests) for `named`; `path` also looks
-    at all states younger than each on its path, at the speed of numpy.
+    O(passes + runs log requests) for `again`, O(passes log requests) for `named`; `path` looks at
+    all states younger than each on its path besides.
     """
-    placement, passes = _prepared(requests, rules, policy, trie)
+    placement, passes, running = _prepared(requests, rules, policy, trie)
     page_bytes = rules.kv_bytes_per_token * rules.page_tokens
     wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
     num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
@@ -100,16 +104,16 @@ def lru_curve(
         stride_bytes = placement.stride * page_bytes + rules.state_bytes
         starts = distances - before
         steps = _stride_steps(placement, passes, starts, page_bytes, stride_bytes, wanted)
-        return Curve(steps, num_prompt_tokens)
+        return Curve(steps.moved(running * rules.state_bytes), num_prompt_tokens)
     if refresh == "again":
         distances = stack_distances(passes, before, after)
     else:
         kv, _ = _weights(placement, passes, page_bytes, 0)
-        distances = _DISTANCES[refresh](
-            passes, kv, rules.state_bytes, placement.named_passes(passes)
-        )
+        named = placement.named_passes(passes)
+        distances = _DISTANCES[refresh](passes, kv, rules.state_bytes, named)
     chosen, tokens = _state_passes(placement, passes, distances, wanted)
-    return Curve(Steps.points(distances[chosen], tokens), num_prompt_tokens)
+    steps = Steps.points(distances[chosen] + running * rules.state_bytes, tokens)
+    return Curve(steps, num_prompt_tokens)
 
 
 def lru_surface(
@@ -122,7 +126,7 @@ def lru_surface(
     trie: Trie | None = None,
 ) -> Surface:
     """Hit tokens over (bytes of the KV pool, slots of the state pool); arguments as `lru_curve`."""
-    placement, passes = _prepared(requests, rules, policy, trie)
+    placement, passes, running = _prepared(requests, rules, policy, trie)
     page_bytes = rules.kv_bytes_per_token * rules.page_tokens
     kv, _ = _weights(placement, passes, page_bytes, 0)
     before, after = _weights(placement, passes, 0, 1)
@@ -135,28 +139,31 @@ def lru_surface(
             placement, passes, kv_bytes - kv, page_bytes, placement.stride * page_bytes, wanted
         )
         slot_steps = _stride_steps(placement, passes, slots - before, 0, 1, wanted)
-        return Surface(kv_steps, slot_steps, num_prompt_tokens)
+        return Surface(kv_steps, slot_steps.moved(running), num_prompt_tokens)
     if refresh == "again":
         slots = stack_distances(passes, before, after)
-        chosen, tokens = _state_passes(placement, passes, slots, wanted)
-        kv_steps = Steps.points(kv_bytes[chosen], tokens)
-        return Surface(kv_steps, Steps.points(slots[chosen], tokens), num_prompt_tokens)
-    slots = _DISTANCES[refresh](passes, np.zeros_like(kv), 1, placement.named_passes(passes))
+    else:
+        named = placement.named_passes(passes)
+        slots = _DISTANCES[refresh](passes, np.zeros_like(kv), 1, named)
     chosen, tokens = _usable(placement, passes, wanted)
-    both = staircase(passes.request[chosen], kv_bytes[chosen], slots[chosen], tokens)
-    return Surface(*both, num_prompt_tokens)
+    kv_steps, slot_steps = staircase(
+        passes.request[chosen], kv_bytes[chosen], slots[chosen] + running, tokens
+    )
+    return Surface(kv_steps, slot_steps, num_prompt_tokens)
 
 
 def _prepared(
     requests: Sequence[Request], rules: CacheRules, policy: CheckpointPolicy, trie: Trie | None
-) -> tuple[Placement, Passes]:
+) -> tuple[Placement, Passes, int]:
+    """States on the trie, its passes, and the states that a running request takes beside."""
     trie = trie or cached_trie(requests, outputs=rules.outputs)
     tree = page_tree(trie, requests, rules.page_tokens, caps_last_token=rules.caps_last_token)
     if rules.state_bytes:
         placement = place_states(requests, tree, rules.page_tokens, policy, outputs=rules.outputs)
     else:
         placement = Placement.empty(tree)
-    return placement, all_passes(placement.tree)
+    running = 0 if placement.is_left_by_all(requests, rules.page_tokens) else rules.running_states
+    return placement, all_passes(placement.tree), running
 
 
 def _weights(
@@ -194,9 +201,8 @@ def _usable(
     """Passes at whose end there has been a state, and how many tokens it saves."""
     tree = placement.tree
     end = tree.end[passes.node]
-    usable = wanted & (placement.named_by[passes.node] < passes.request)
-    usable &= end <= tree.limit[passes.request]
-    chosen = np.flatnonzero(usable)
+    named = placement.named_by[passes.node] < passes.request
+    chosen = np.flatnonzero(wanted & named & (end <= tree.limit[passes.request]))
     return chosen, (end * tree.unit_tokens[passes.node])[chosen]
 
 

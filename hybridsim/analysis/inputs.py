@@ -187,4 +187,5 @@ def _rules(config: RunConfig, model: ModelSpec) -> CacheRules:
         config.cache.page_size,
         outputs=options.get("cache_outputs", True),
         caps_last_token=options.get("compute_last_token", True),
+        running_states=1,
     )

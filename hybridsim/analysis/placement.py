@@ -46,6 +46,16 @@ class Placement:
         named[passes.first[self.name_request] + level - 1] = True
         return named
 
+    def is_left_by_all(self, requests: Sequence[Request], page_tokens: int) -> bool:
+        """Whether each request asks for a state at its very end, and so leaves its running one."""
+        finals = np.array([request.num_final_tokens for request in requests], dtype=np.int64)
+        ends = self.tree.end[self.tree.last_node] * page_tokens == finals  # of known content
+        if self.stride is not None:
+            return bool((ends & (finals % (self.stride * page_tokens) == 0)).all())
+        tokens = self.tree.end[self.name_node] * page_tokens
+        leaves = np.unique(self.name_request[tokens == finals[self.name_request]])
+        return len(leaves) == len(requests)
+
 
 def place_states(
     requests: Sequence[Request],

@@ -58,6 +58,10 @@ class Steps:
         count = np.add.reduceat(self.count, starts)
         return Steps(self.first[starts], self.stride[starts], count, self.tokens[starts])
 
+    def moved(self, by: int) -> "Steps":
+        """The same steps so much further out."""
+        return Steps(self.first + by, self.stride, self.count, self.tokens)
+
     def chosen(self, rows: NDArray[np.bool_] | Int64Array) -> "Steps":
         """The ramps that a mask or a list of indices picks."""
         return Steps(self.first[rows], self.stride[rows], self.count[rows], self.tokens[rows])

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from hybridsim.analysis.curve import CacheRules, lru_curve
+from hybridsim.analysis.curve import CacheRules, lru_curve, lru_surface
 from hybridsim.analysis.lockstep import Capacity, lru_grid
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
@@ -74,6 +74,45 @@ def test_the_default_curve_is_the_default_caches_own_hit_rate_where_nothing_is_s
     assert lru_curve(prompts, rules, policy).hit_tokens([capacity])[0] == hits
 
 
+@settings(max_examples=120, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    traces(max_requests=9, min_output=2),
+    st.sampled_from(["prompt_end", "turn_end"]),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_the_default_surface_is_a_split_cache_with_a_slot_for_the_running_state(
+    requests, named, page_tokens, data
+):
+    """KV without end, so that states alone are short, but more slots than states on any path."""
+    requests = [one for one in requests if one.num_prompt_tokens >= page_tokens]
+    assume(requests)
+    policy = make_checkpoint(named)
+    rules = CacheRules(1, 1, page_tokens, running_states=1)
+    asked = [asked_positions(policy, one, page_tokens, outputs=True) for one in requests]
+    ends = {
+        tuple(cached_tokens(one, True)[:position])
+        for one, positions in zip(requests, asked, strict=True)
+        for position in positions
+    }
+    paths = [tuple(cached_tokens(one, True)) for one in requests]
+    most = max(sum(path[: len(end)] == end for end in ends) for path in paths)
+    slots = most + data.draw(st.integers(1, 3))
+    caches = [list_lru(rules, 10**6, count) for count in range(slots + 1)]
+    assume(replay_lists(requests, rules, policy, caches, "path")[1])
+    cache = RadixCache(
+        Memory(page_tokens, 1, None, slots), page_tokens, make_checkpoint(named),
+        make_eviction("lru"),
+    )  # fmt: skip
+    hits = sum(record.num_hit_tokens for record in replay(requests, cache))
+    total = sum(request.num_prompt_tokens for request in requests)
+    finals = [request.num_final_tokens for request in requests]
+    left = [final in positions for final, positions in zip(finals, asked, strict=True)]
+    assume(all(left) or not any(left))  # a mixture lies between the two
+    surface = lru_surface(requests, rules, policy)
+    assert surface.token_hit_rate([10**6], [slots])[0, 0] == pytest.approx(hits / total)
+
+
 @settings(max_examples=120)
 @given(
     traces(grids=(1, 2, 4), min_output=1),
@@ -137,7 +176,7 @@ def test_on_the_conversation_trace_curve_and_replay_are_close(shared_dir):
     path = shared_dir / "traces" / "mooncake_conversation.jsonl"
     requests = read_trace(path, "mooncake").requests
     model = get_model("qwen3.5-0.8b")
-    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, 16)
+    rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, 16, running_states=1)
     sizes = [2**30 << power for power in range(8)]
     curve = lru_curve(requests, rules, make_checkpoint("prompt_end")).token_hit_rate(sizes)
     grid = lru_grid(
