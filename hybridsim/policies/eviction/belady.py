@@ -64,10 +64,10 @@ class Belady(RankingPolicy):
     _index_of: dict[Request, int] = field(default_factory=dict, init=False, repr=False)
     _now_index: int = field(default=-1, init=False)
     # request -> items whose next use it is: most are touched then, but a state need not be
-    _due: dict[float, list[Resident]] = field(
-        default_factory=lambda: defaultdict(list), init=False, repr=False
+    _due: dict[float, dict[Resident, None]] = field(
+        default_factory=lambda: defaultdict(dict), init=False, repr=False
     )
-    _fallen: list[Resident] = field(default_factory=list, init=False, repr=False)
+    _fallen: dict[Resident, None] = field(default_factory=dict, init=False, repr=False)
 
     def prepare(self, setting: Setting) -> None:
         self._next_use = NextUse(setting.requests)
@@ -76,7 +76,7 @@ class Belady(RankingPolicy):
     def on_request(self, request: Request, num_hit_tokens: int) -> None:
         index = max(self._now_index, self._index_of[request])
         for passed in range(self._now_index + 1, index + 1):
-            self._fallen += self._due.pop(passed, ())
+            self._fallen |= self._due.pop(passed, {})
         self._now_index = index
 
     def on_kv_use(self, item: Resident, now: int) -> None:
@@ -92,10 +92,10 @@ class Belady(RankingPolicy):
     def _watch(self, item: Resident) -> None:
         next_use = self._next(item)
         if next_use < NEVER:
-            self._due[next_use].append(item)
+            self._due[next_use][item] = None
 
     def fallen(self) -> list[tuple[Resident, bool]]:
-        fallen, self._fallen = self._fallen, []
+        fallen, self._fallen = self._fallen, {}
         for item in fallen:
             self._watch(item)
         return [(item, is_kv) for item in fallen for is_kv in (True, False)]
