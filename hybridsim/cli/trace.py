@@ -1,18 +1,21 @@
 """`hybridsim trace`: look at traces, convert them, make them up."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hybridsim.cli.options import ReaderOptions, key_values
+from hybridsim.errors import unknown_name
 from hybridsim.files import write_whole
 from hybridsim.traces import FORMATS, open_trace
 from hybridsim.traces.arrivals import read_times
@@ -20,6 +23,7 @@ from hybridsim.traces.convert import WRITERS, write_trace
 from hybridsim.traces.detect import detect_format
 from hybridsim.traces.generators import GENERATORS
 from hybridsim.traces.generators.knobs import Knob, knobs, nested
+from hybridsim.traces.options import TraceOptions
 from hybridsim.traces.reading import Progress as OnProgress
 from hybridsim.traces.stats import TraceStats, trace_stats
 from hybridsim.traces.tables import stats_rows
@@ -74,6 +78,40 @@ def stats(
     if json_path is not None:
         write_whole(json_path, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
     _print_stats(found)
+
+
+@trace_app.command()
+def formats(
+    name: Annotated[str | None, typer.Argument(help="Tell fields and options of this one.")] = None,
+) -> None:
+    """List the formats, or tell all of one. Example: hybridsim trace formats mooncake"""
+    if name is None:
+        _print_rows(
+            [(known, form.about) for known, form in FORMATS.items()], "format", "what it is"
+        )
+        return
+    if name not in FORMATS:
+        raise unknown_name("format", name, list(FORMATS))
+    from hybridsim.traces import about
+
+    typer.echo(about.description_of(name) + "\n")
+    parts = {"options": about.own_options(name)}
+    if name == "generate":
+        parts |= {f"generator: {key}": rows for key, rows in about.generator_options().items()}
+    parts["options of every format"] = about.option_rows(TraceOptions)
+    for title, rows in parts.items():
+        cells = [(row.key, row.allowed, row.default, row.meaning) for row in rows]
+        _print_rows(cells, "option", "allowed", "default", "meaning", title=title)
+
+
+def _print_rows(rows: Sequence[Sequence[str]], *headings: str, title: str | None = None) -> None:
+    if not rows:
+        return
+    table = Table(*headings, title=title, title_justify="left", box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console = Console()
+    Console(width=None if console.is_terminal else 140).print(table)
 
 
 @trace_app.command()

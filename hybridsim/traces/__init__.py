@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from os.path import exists
 from pathlib import Path
@@ -33,71 +32,59 @@ from hybridsim.traces.reading import Notes, Progress, Source
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A reader, and the check of its options."""
+    """A reader and its options; `choose` finds them where they depend on what is asked for."""
 
     about: str
     read: Callable[[Source, Any], Iterator[Request]]
-    parse: Callable[[Mapping[str, object]], TraceOptions]
+    options: type[TraceOptions] = TraceOptions
+    choose: Callable[[Mapping[str, object]], type[TraceOptions]] | None = None
     needs_path: bool = True
     draws_own_arrivals: bool = False
     tells_layout: bool = False
 
+    def parse(self, given: Mapping[str, object]) -> TraceOptions:
+        """The checked options; UserError names `trace.<key>`."""
+        return parse_options(self.choose(given) if self.choose else self.options, given)
+
 
 FORMATS: dict[str, Format] = {
-    "segments": Format(
-        "named segments with lengths (the project's own)",
-        segments.read,
-        partial(parse_options, TraceOptions),
-    ),
-    "tokens": Format("token ids", tokens.read, partial(parse_options, TraceOptions)),
-    "mooncake": Format(
-        "Mooncake FAST'25, 512-token block ids",
-        mooncake.read,
-        partial(parse_options, mooncake.Options),
-    ),
+    "segments": Format("named segments with lengths (the project's own)", segments.read),
+    "tokens": Format("token ids", tokens.read),
+    "mooncake": Format("Mooncake FAST'25, 512-token block ids", mooncake.read, mooncake.Options),
     "mooncake-sessions": Format(
         "AIPerf's dialect of Mooncake: what each turn adds",
         mooncake_sessions.read,
-        partial(parse_options, mooncake_sessions.Options),
+        mooncake_sessions.Options,
     ),
     "weka": Format(
         "coding-agent sessions with local 64-token block ids",
         weka.read,
-        partial(parse_options, weka.Options),
+        weka.Options,
         draws_own_arrivals=True,
         tells_layout=True,
     ),
     "bailian": Format(
-        "Qwen-Bailian, 16-token block ids and parent links",
-        bailian.read,
-        partial(parse_options, bailian.Options),
+        "Qwen-Bailian, 16-token block ids and parent links", bailian.read, bailian.Options
     ),
     "ragpulse": Format(
         "RAGPulse folder: content segments with lengths",
         ragpulse.read,
-        partial(parse_options, ragpulse.Options),
+        ragpulse.Options,
         tells_layout=True,
     ),
     "azure": Format(
         "Azure LLM inference CSV (or Vidur's copy): lengths only",
         azure.read,
-        partial(parse_options, content.LengthsOptions),
+        content.LengthsOptions,
     ),
-    "burstgpt": Format(
-        "BurstGPT CSV: lengths only", burstgpt.read, partial(parse_options, burstgpt.Options)
-    ),
-    "marconi": Format(
-        "Marconi token ids of prompt and output",
-        marconi.read,
-        partial(parse_options, TraceOptions),
-    ),
-    "messages": Format(
-        "OpenAI-style chat logs", messages.read, partial(parse_options, messages.Options)
-    ),
+    "burstgpt": Format("BurstGPT CSV: lengths only", burstgpt.read, burstgpt.Options),
+    "marconi": Format("Marconi token ids of prompt and output", marconi.read),
+    "messages": Format("OpenAI-style chat logs", messages.read, messages.Options),
     "generate": Format(
         "a seeded made-up workload; no file",
         generators.draw,
-        generators.parse,
+        generators.GeneratorOptions,
+        generators.options_of,
         needs_path=False,
         draws_own_arrivals=True,
     ),

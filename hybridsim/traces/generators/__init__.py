@@ -11,7 +11,6 @@ from hybridsim.errors import unknown_name
 from hybridsim.request import Request
 from hybridsim.traces.generators import chat, coding_agent, few_shot, shared_prefix
 from hybridsim.traces.generators.base import GeneratorOptions
-from hybridsim.traces.options import parse_options
 from hybridsim.traces.reading import Source
 
 Draw = Callable[[Source, Any], Iterator[Request]]
@@ -24,12 +23,12 @@ GENERATORS: dict[str, tuple[type[GeneratorOptions], Draw]] = {
 }
 
 
-def parse(options: Mapping[str, object]) -> GeneratorOptions:
-    """The options of the generator that `options["generator"]` names."""
+def options_of(options: Mapping[str, object]) -> type[GeneratorOptions]:
+    """The kind of options that the generator takes which `options["generator"]` names."""
     name = options.get("generator")
     if not isinstance(name, str) or name not in GENERATORS:
         raise unknown_name("trace.generator", name, sorted(GENERATORS))
-    return parse_options(GENERATORS[name][0], options)
+    return GENERATORS[name][0]
 
 
 def draw(source: Source, options: Any) -> Iterator[Request]:
