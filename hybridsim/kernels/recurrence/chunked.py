@@ -31,8 +31,8 @@ def prefill(
     token stride free; K a power of two, at least 16); log_decay `[T, H]`, `[T, H, K]` or None and
     strength `[T, H]` or None, contiguous, as `rule` says; states `[slots, H, K, V]` float32 or
     bfloat16, changed in place. Slots written by one sequence must not be read by another.
-    The chunk size is the plan's: 16, 32, 64 or 128. At 256 one chunk's scores alone, 256 KiB in
-    float32, would fill a multiprocessor's registers.
+    The chunk size is the plan's: 16, 32, 64 or, unless decay is per channel, 128. At 256 one
+    chunk's scores alone, 256 KiB in float32, would fill a multiprocessor's registers.
     """
     check_inputs(rule, k, v, log_decay, strength, states)
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
@@ -42,6 +42,8 @@ def prefill(
     require(
         size <= 32 or k.shape[2] >= 32, "chunks of 64 and more need keys of at least 32 channels"
     )
+    fits = size <= 64 or rule.decay != "channel"
+    require(fits, f"chunk size {size} with decay per channel; allowed: at most 64")
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if plan.num_sequences == 0:
