@@ -9,7 +9,8 @@ Call = Callable[[], object]
 
 # Inputs are rotated until they fill this many bytes: several times the L2 of any card at hand.
 ROTATION_BYTES = 384 * 2**20
-_MIN_GRAPH_S = 300e-6
+# Of a timed graph: 100 times what launching it takes and more.
+_MIN_GRAPH_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +48,26 @@ def _summary(samples: Sequence[float], calls: int) -> Timing:
     return Timing(median, low, high, len(samples))
 
 
-def capture(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of all calls in turn, several rounds if one is too short to time, and its length."""
-    for _ in range(2):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    once_s = _event_s(lambda: [call() for call in calls])
-    rounds = max(1, min(20, int(_MIN_GRAPH_S / max(once_s, 1e-6))))
+def _graph(calls: Sequence[Call], rounds: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(rounds):
             for call in calls:
                 call()
-    return graph, rounds * len(calls)
+    return graph
+
+
+def capture(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of all calls in turn, several rounds if one is too short to time, and its length."""
+    for _ in range(2):
+        for call in calls:
+            call()
+    # Rounds by the time of a graph: launches from Python take longer than short kernels, and with
+    # too few rounds the launch of the graph itself would count as theirs.
+    once = _graph(calls, 1)
+    once_s = min(_event_s(once.replay) for _ in range(3))
+    rounds = max(1, min(100, round(_MIN_GRAPH_S / max(once_s, 1e-6))))
+    return _graph(calls, rounds), rounds * len(calls)
 
 
 def time_graph(calls: Sequence[Call], num_samples: int = 15) -> Timing:
