@@ -9,7 +9,7 @@ from hybridsim.cli.options import key_values, result_folder, sizes
 from hybridsim.errors import UserError
 
 KEYS = st.from_regex(r"[a-z]{1,5}", fullmatch=True)
-INTEGERS = st.integers(-(2**63), 2**63 - 1)
+INTEGERS = st.integers(-(2**63) + 1, 2**63 - 1)
 VALUES = st.none() | st.booleans() | INTEGERS | st.lists(INTEGERS, max_size=3)
 
 
