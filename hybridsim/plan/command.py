@@ -30,10 +30,11 @@ from hybridsim.plan.confidence import (
 )
 from hybridsim.plan.figures import write_figures
 from hybridsim.plan.inputs import Inputs
-from hybridsim.plan.report import Report, print_report, write_report
+from hybridsim.plan.report import Report, write_report
 from hybridsim.plan.research import EVICTION, ResearchPlanner
 from hybridsim.plan.result import MemoryPlan, Planner, TargetPlan
 from hybridsim.plan.sglang import SGLangPlanner
+from hybridsim.plan.tell import print_report
 from hybridsim.plan.vllm import VLLMPlanner
 from hybridsim.policies import make_checkpoint
 from hybridsim.policies.base import CheckpointPolicy

@@ -1,4 +1,4 @@
-"""A plan as text on the screen, as plan.json, trials.csv and a check.yaml that replays it."""
+"""A plan as plan.json, trials.csv and a check.yaml that replays it."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,6 @@ from typing import Any
 
 import orjson
 import yaml
-from rich.console import Console
-from rich.table import Column, Table
 
 from hybridsim.analysis.inputs import Subject
 from hybridsim.config import exact_size
@@ -17,7 +15,6 @@ from hybridsim.plan.bench import Trial
 from hybridsim.plan.common import REFRESH
 from hybridsim.plan.confidence import CrossCheck, SeedCheck
 from hybridsim.plan.result import MemoryPlan, TargetPlan
-from hybridsim.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,128 +33,6 @@ class Report:
     seeds: Mapping[int, Sequence[SeedCheck]]
     seed_note: str
     trials: Sequence[Trial]
-
-
-def print_report(report: Report) -> None:
-    """On stdout."""
-    console = Console()
-    for plan in report.plans:
-        _say(console, "")
-        console.rule(f"{report.subject.name}, {report.engine}: {plan.memory_text} a rank")
-        _say_plan(console, report, plan)
-    if report.target is not None:
-        _say(console, "")
-        for line in target_lines(report.target):
-            _say(console, line)
-
-
-def _say_plan(console: Console, report: Report, plan: MemoryPlan) -> None:
-    for line in plan_lines(plan):
-        _say(console, line)
-    name = Column("policy or setting", overflow="fold")
-    halves = ("first half", "second half")
-    table = Table(name, "states", "token hit rate", "refused", *halves)
-    ranked = sorted(plan.by_policy.items(), key=lambda row: -row[1].token_hit_rate)
-    for label, trial in ranked:
-        slots = trial.capacity.state_slots
-        table.add_row(
-            label, "one pool" if slots is None else f"{slots:,}", _percent(trial.token_hit_rate),
-            str(trial.num_refused), _percent(trial.first_half), _percent(trial.second_half),
-        )  # fmt: skip
-    console.print(table)
-    for line in confidence_lines(report, plan.memory_bytes):
-        _say(console, line)
-    for note in plan.notes:
-        _say(console, f"note: {note}")
-
-
-def plan_lines(plan: MemoryPlan) -> list[str]:
-    """The recommendation, its check, and what one GiB more is worth."""
-    best = plan.best
-    lines = [f"best: {plan.label}, token hit rate {_percent(best.token_hit_rate)} (replayed)"]
-    if best.capacity.state_slots is not None:
-        assert plan.fraction is not None
-        lines.append(
-            f"  state_fraction {plan.fraction:.6g}: {best.capacity.state_slots:,} states, "
-            f"{best.capacity.kv_tokens:,} KV tokens"
-        )
-    lines += [f"  {flag} {value}" for flag, value in plan.flags.items()]
-    if plan.bound is not None:
-        lines.append(f"proven: in this memory nothing hits more than {_percent(plan.bound)}")
-    if plan.baseline is not None:
-        lines.append(f"as the engine comes: {_percent(plan.baseline.token_hit_rate)}")
-    lines += _check_lines(plan)
-    lines += [f"one GiB more by replay, {g.where}: {g.points:+.3f} points" for g in plan.gains]
-    return lines
-
-
-def _check_lines(plan: MemoryPlan) -> list[str]:
-    lines = []
-    if plan.neighbours is not None:
-        sides = {"a step less for states": plan.neighbours.below,
-                 "a step more": plan.neighbours.above}  # fmt: skip
-        for name, trial in sides.items():
-            told = "no such split" if trial is None else _percent(trial.token_hit_rate)
-            lines.append(f"check, {name}: {told}")
-    found = plan.one_pass
-    if found is not None:
-        off = 100 * (plan.best.token_hit_rate - found.rate)
-        kind, why = f"a relative, {found.label}", "other rules"
-        if found.is_exact:
-            kind, why = "the same policy", "the running request's own memory, pools that meet"
-        lines.append(
-            f"one pass ({kind}, lru refresh {REFRESH}) at these pools: {_percent(found.rate)}; "
-            f"the replay is {off:+.3f} points off ({why})"
-        )
-        lines.append(
-            f"one pass at its own best split: {_percent(found.split.token_hit_rate)}, within 0.1 "
-            f"points from {found.split.least_slots:,} to {found.split.most_slots:,} states"
-        )
-        gains = found.gains
-        lines.append(
-            f"one GiB more there by one pass: {gains.best_points:+.3f} points split anew, "
-            f"{gains.kv_points:+.3f} all to KV, {gains.state_points:+.3f} all to states"
-        )
-    return lines
-
-
-def target_lines(target: TargetPlan) -> list[str]:
-    """The memory a target needs, or why there is none."""
-    goal = f"target {_percent(target.target)}"
-    lines = []
-    if target.curve is not None:
-        size = target.curve.memory_bytes
-        lines.append(
-            f"{goal}: {format_bytes(size)} ({size} bytes) with {target.curve.label} by the "
-            "one-pass curve; one page less misses it"
-        )
-    if target.replayed is not None:
-        found = target.replayed
-        lines.append(
-            f"{goal}: {format_bytes(found.memory_bytes)} with {found.label} by replay "
-            f"({_percent(found.token_hit_rate)}); {format_bytes(found.misses_bytes)} misses it"
-        )
-    most = f"the most that memory gives is {_percent(target.ceiling)}"
-    return [*lines, most] if lines else [f"{goal}: not reachable; {most}"]
-
-
-def confidence_lines(report: Report, memory_bytes: int) -> list[str]:
-    """Halves and seeds."""
-    lines = []
-    for kind, checks in report.halves.get(memory_bytes, {}).items():
-        for check in checks:
-            lines.append(
-                f"confidence ({kind}): chosen on the {check.chosen_on}, {check.choice}: "
-                f"{_percent(check.own_rate)} there, {_percent(check.other_rate)} on the other; "
-                f"regret {check.regret_points:.3f} points"
-            )
-    for seed in report.seeds.get(memory_bytes, ()):
-        line = f"confidence (seed {seed.seed}): {_percent(seed.token_hit_rate)}"
-        if seed.best_fraction is not None:
-            line += f"; its own best share {seed.best_fraction:.3f}, regret "
-            line += f"{seed.regret_points:.3f} points"
-        lines.append(line)
-    return [*lines, f"confidence ({report.seed_note})"]
 
 
 def write_report(out_dir: Path, report: Report) -> list[Path]:
@@ -242,11 +117,3 @@ def check_experiment(report: Report) -> str:
 def _engine(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     options = {k.removeprefix("engine."): v for k, v in settings.items() if k.startswith("engine.")}
     return {"name": name, **options}
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f} %"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
