@@ -107,6 +107,7 @@ class Problem:
     since rewards are convex and the price of memory is the same all along it; `reward` is that of
     its end, by the rule `reward_of`. `last_pass`: index of its deepest pass in `passes`.
     `load`: what running requests hold. `first`, `[num_requests + 1]`: where a request's runs begin.
+    `left`, `[num_requests]`: the last request to start before this one was done.
     """
 
     rules: BoundRules
@@ -121,6 +122,7 @@ class Problem:
     reward: FloatArray
     reward_of: Reward
     load: Load
+    left: Int64Array
     total_reward: float
     last_pass: Int64Array
     passes: Passes
@@ -173,9 +175,11 @@ def problem_of(
     load: Load,
     unit_bytes: int,
     reward: Reward | None = None,
+    left: Int64Array | None = None,
 ) -> Problem:
     """Cut passes into runs. A run's units have one size, so that memory a token is even along it.
 
+    left: None where every request is done before the next one starts.
     total_reward: what resuming at every prompt's end would earn, the denominator of rates.
     """
     reward = reward or Reward.tokens()
@@ -202,6 +206,7 @@ def problem_of(
         reward=np.where(served.earns[request], reward.of(end_tokens), 0.0),
         reward_of=reward,
         load=load,
+        left=np.arange(len(served.requests)) if left is None else left,
         total_reward=float(reward.of(served.measured_tokens).sum()),
         last_pass=ends[kept],
         passes=passes,

@@ -1,6 +1,7 @@
 """How much memory is left for what requests leave behind, moment by moment."""
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,15 @@ class Load:
         """Of requests that run one after another, each to its end."""
         none = np.zeros_like(kv_bytes)
         return Load(kv_bytes, states, kv_bytes, states, none, none)
+
+    def fits(
+        self, state_bytes: int, capacity_bytes: float, state_capacity_bytes: float | None
+    ) -> bool:
+        """Whether the memory, one pool or two, has room for all of it at any time."""
+        kv, states = self.most_kv_bytes, self.most_states * state_bytes
+        if state_capacity_bytes is None:
+            return bool((kv + states <= capacity_bytes).all())
+        return bool((kv <= capacity_bytes).all() and (states <= state_capacity_bytes).all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,3 +103,27 @@ def _room(
         np.where(is_bound, capacities - events, 0.0),
         is_bound,
     )
+
+
+class Free:
+    """Bytes that are still free in each slot and at each event.
+
+    A holder from request `start` on, for `request`, also spans the events strictly in between.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self.slots = room.slots_bytes.copy()
+        self.events = np.where(room.is_bound, room.events_bytes, np.inf)
+
+    def least(self, start: int, stop: int, request: int) -> float:
+        """The least that is free over slots `[start, stop)` and the events that go with them."""
+        if start == stop:  # between runs that are held since the same request
+            return inf
+        least = float(self.slots[start:stop].min())
+        events = self.events[start + 1 : min(stop + 1, request)]
+        return min(least, float(events.min())) if len(events) else least
+
+    def take(self, start: int, stop: int, request: int, num_bytes: int) -> None:
+        """Take bytes there; give them back where the number is negative."""
+        self.slots[start:stop] -= num_bytes
+        self.events[start + 1 : min(stop + 1, request)] -= num_bytes

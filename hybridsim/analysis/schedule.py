@@ -6,17 +6,16 @@ resumed deeper. Where a run does not fit whole, its beginning is taken, with a s
 plan is legal under the rules of `interval.BoundRules`, so the best policy earns at least as much.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from math import inf
 
 import numpy as np
 
 from hybridsim.analysis.interval import Problem
 from hybridsim.analysis.passes import NEVER
 from hybridsim.analysis.reward import FloatArray
-from hybridsim.analysis.room import Room, Rooms
+from hybridsim.analysis.room import Free, Rooms
 
 _MOST_SOURCES = 64  # older requests that are tried as the source of a state
 
@@ -25,7 +24,7 @@ _MOST_SOURCES = 64  # older requests that are tried as the source of a state
 class Pick:
     """Resume at `end_tokens`, inside or at the end of a run of which `kv_bytes` are held.
 
-    `source`: the request that computed the state, which is held since then.
+    `source`: the request that computed the state, which is held since that one was done.
     """
 
     run: int
@@ -49,14 +48,15 @@ class Schedule:
         self._reward = problem.reward.tolist()
         # Nobody may resume deeper than the states that others take from it.
         self._wanted: list[list[int]] = [[] for _ in range(problem.num_requests)]
-        self._kv = _Free(rooms.kv)
-        self._states = self._kv if rooms.states is None else _Free(rooms.states)
+        self._kv = Free(rooms.kv)
+        self._states = self._kv if rooms.states is None else Free(rooms.states)
         self._last_pass = problem.last_pass.tolist()
         self._before_pass = problem.passes.previous_pass().tolist()
         self._passed_by = problem.passes.request.tolist()
         self._sigma = problem.rules.state_bytes
         self._num_sources = 1
         self._unit_tokens = problem.unit_tokens.tolist()
+        self._left = problem.left.tolist()
 
     @property
     def reward(self) -> float:
@@ -132,21 +132,25 @@ class Schedule:
         """
         if not self._sigma:
             return pick
-        at = self._last_pass[pick.run]
-        for _ in range(self._num_sources):
-            at = self._before_pass[at]
-            if at == NEVER:
-                return None
-            source = self._passed_by[at]
+        for source in self._sources(request, self._last_pass[pick.run]):
             theirs = self.picks[source]
             if theirs is None or theirs.end_tokens <= pick.end_tokens:
                 return replace(pick, source=source) if self._keeps(request, pick, source) else None
         return None
 
+    def _sources(self, request: int, at: int) -> Iterator[int]:
+        """The latest requests that passed a run to its end and were done before this one starts."""
+        num_left = self._num_sources
+        while num_left and (at := self._before_pass[at]) != NEVER:
+            source = self._passed_by[at]
+            if self._left[source] < request:
+                num_left -= 1
+                yield source
+
     def _keeps(self, request: int, pick: Pick, source: int) -> bool:
         """Whether a state from an older request fits until the run's KV comes to be held too."""
-        last = self._previous[pick.run]
-        return source == last or self._states.least(source, last, request) >= self._sigma
+        last, since = self._previous[pick.run], self._left[source]
+        return since == last or self._states.least(since, last, request) >= self._sigma
 
     def _most_tokens(self, request: int, run: int, free: list[float]) -> int:
         """How deep into the run the request may resume: by memory, and by what others take."""
@@ -202,32 +206,8 @@ class Schedule:
         since = self._previous[pick.run]
         if not is_shared:
             self._states.take(since, request, request, sign * self._sigma)
-        if pick.source < since:
-            self._states.take(pick.source, since, request, sign * self._sigma)
-
-
-class _Free:
-    """Bytes that are still free in each slot and at each event.
-
-    A holder from request `start` on, for `request`, also spans the events strictly in between.
-    """
-
-    def __init__(self, room: Room) -> None:
-        self.slots = room.slots_bytes.copy()
-        self.events = np.where(room.is_bound, room.events_bytes, np.inf)
-
-    def least(self, start: int, stop: int, request: int) -> float:
-        """The least that is free over slots `[start, stop)` and the events that go with them."""
-        if start == stop:  # between runs that are held since the same request
-            return inf
-        least = float(self.slots[start:stop].min())
-        events = self.events[start + 1 : min(stop + 1, request)]
-        return min(least, float(events.min())) if len(events) else least
-
-    def take(self, start: int, stop: int, request: int, num_bytes: int) -> None:
-        """Take bytes there; give them back where the number is negative."""
-        self.slots[start:stop] -= num_bytes
-        self.events[start + 1 : min(stop + 1, request)] -= num_bytes
+        if self._sigma and self._left[pick.source] < since:
+            self._states.take(self._left[pick.source], since, request, sign * self._sigma)
 
 
 def planned(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridsim.analysis.batches import batch_problem
+from hybridsim.analysis.batches import batch_problems
 from hybridsim.analysis.blocks import block_problem
 from hybridsim.analysis.bound import Bracket, bracket, ideal_share
 from hybridsim.analysis.interval import BoundRules, Problem, Served, problem_in_turn
@@ -41,12 +41,9 @@ class Best:
 
 
 def best_possible(done: Done) -> Best:
-    """What any policy could hit of the requests that the run served, in the order of their start.
-
-    A timed run is given no plan: other hits would have made other batches.
-    """
+    """What any policy could hit of the requests that were served, in the order of their start."""
     if done.changes is not None:
-        return Best(0.0, _bound_in_batches(done, done.changes))
+        return _best_in_batches(done, done.changes)
     problem, is_whole = _problem_in_turn(done)
     limits = done.built.limits
     if limits is None:
@@ -58,14 +55,17 @@ def best_possible(done: Done) -> Best:
     return Best(feasible, _with_excess(problem, limits, found.upper))
 
 
-def _bound_in_batches(done: Done, changes: Sequence[BatchChange]) -> float:
+def _best_in_batches(done: Done, changes: Sequence[BatchChange]) -> Best:
+    """In the batches of the run; other hits would make other batches."""
     rules = _rules(done.built)
-    problem = batch_problem(done.requests, changes, rules, num_warmup=done.num_warmup)
+    problems = batch_problems(done.requests, changes, rules, num_warmup=done.num_warmup)
     limits = done.built.limits
     if limits is None:
-        return ideal_share(problem)
+        return Best(ideal_share(problems.plan), ideal_share(problems.bound))
     pools = (limits.capacity_bytes, limits.state_capacity_bytes)
-    return bracket(problem, *pools, makes_plans=False).upper
+    bound = bracket(problems.bound, *pools, makes_plans=False).upper
+    is_sure = problems.plan.load.fits(limits.state_bytes, *pools)
+    return Best(bracket(problems.plan, *pools).lower if is_sure else 0.0, bound)
 
 
 def _problem_in_turn(done: Done) -> tuple[Problem, bool]:

@@ -110,8 +110,8 @@ def batch_lp(twin, sigma, capacity, slots=None):
 def best_in_batches(twin, sigma, capacity):
     """What the best way to keep things earns: a search over everything that may be kept idle.
 
-    Generous to the running: what they pass is computed and kept for nothing as soon as a step has
-    gone by, states included.
+    Generous to the running: what they pass is computed as soon as a step has gone by, and kept for
+    nothing, states included.
     """
     plans = {frozenset(): 0}
     room = {}
@@ -124,7 +124,8 @@ def best_in_batches(twin, sigma, capacity):
             gain = 0
             if change.enters and twin.start(change.request) == number:
                 gain = _deepest(twin, change, running, kept)
-            if (number, False) in room and _size(kept, sigma) > room[number, False]:
+            idle = [item for item in kept if not _is_run(twin, running, item)]
+            if (number, False) in room and _size(idle, sigma) > room[number, False]:
                 continue
             for choice in _kept(twin, change, number, kept, sigma, room[number, True]):
                 after[choice] = max(after.get(choice, -1), earned + gain)
@@ -157,14 +158,17 @@ def _kept(twin, change, number, kept, sigma, room):
         for p in range(1, twin.limits[t] + 1)
     }  # fmt: skip
     running = [u for u in twin.entries if twin.runs_at(u, number + 1)]
-    idle = [
-        (kind, prefix) for kind, prefix in kept
-        if prefix in later and not any(twin.paths[u][: len(prefix)] == prefix for u in running)
-    ]  # fmt: skip
+    useful = [item for item in kept if item[1] in later]
+    free = {item for item in useful if _is_run(twin, running, item)}
+    idle = [item for item in useful if item not in free]
     for count in range(len(idle) + 1):
         for choice in combinations(idle, count):
             if _size(choice, sigma) <= room:
-                yield frozenset(choice)
+                yield frozenset(choice) | free
+
+
+def _is_run(twin, running, item):
+    return any(twin.paths[u][: len(item[1])] == item[1] for u in running)
 
 
 _KINDS = ("kv", "state")

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given, settings
 
-from hybridsim.analysis.batches import batch_problem
+from hybridsim.analysis.batches import batch_problems
 from hybridsim.analysis.bound import bracket
 from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.room import Load
@@ -44,10 +44,17 @@ class Run:
     def upper(self, *, is_split=False, num_steps=1500):
         """In tokens."""
         sigma = max(self.sigma, 1) if is_split else self.sigma
-        problem = batch_problem(self.requests, self.changes, BoundRules(1, sigma))
+        problem = batch_problems(self.requests, self.changes, BoundRules(1, sigma)).bound
         pools = (self.pools[0], self.pools[1] * sigma) if is_split else (self.capacity, None)
         found = bracket(problem, *pools, num_steps=num_steps, makes_plans=False)
         return found.upper * problem.total_reward
+
+    def lower(self):
+        """Of a plan that is sure to fit; 0 without one."""
+        plan = batch_problems(self.requests, self.changes, BoundRules(1, self.sigma)).plan
+        if not plan.load.fits(self.sigma, self.capacity, None):
+            return 0.0
+        return bracket(plan, self.capacity, num_steps=100).lower * plan.total_reward
 
 
 def random_trace(rng, num_requests, max_tokens):
@@ -81,29 +88,34 @@ def random_schedule(rng, num_requests):
     return changes
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(SEEDS)
-def test_the_upper_bound_is_the_optimum_of_the_linear_program_and_never_below(seed):
+def test_the_upper_bound_is_never_below_the_linear_program(seed):
     run = Run(seed, num_requests=9, max_tokens=8)
-    lp = batch_lp(run.twin, run.sigma, run.capacity)
-    # The program has a row for every moment, the bound two for each start.
-    assert lp - 1e-6 <= run.upper() <= lp * 1.02 + 0.5
-
-
-@settings(max_examples=40)
-@given(SEEDS)
-def test_with_two_pools_it_is_the_optimum_as_well(seed):
-    run = Run(seed, num_requests=9, max_tokens=8)
+    assert run.upper() >= batch_lp(run.twin, run.sigma, run.capacity) - 1e-6
     lp = batch_lp(run.twin, max(run.sigma, 1), *run.pools)
-    assert lp - 1e-6 <= run.upper(is_split=True) <= lp * 1.02 + 0.5
+    assert run.upper(is_split=True) >= lp - 1e-6
 
 
-@settings(max_examples=60)
+def test_it_is_hardly_above():
+    """The program has a row for every moment, the bound two for each start of a request."""
+    runs = [Run(seed, num_requests=9, max_tokens=8) for seed in range(25)]
+    programs = [batch_lp(run.twin, run.sigma, run.capacity) for run in runs]
+    programs += [batch_lp(run.twin, max(run.sigma, 1), *run.pools) for run in runs]
+    bounds = [run.upper(is_split=split) for split in (False, True) for run in runs]
+    ideals = [run.upper(num_steps=1) for run in runs] * 2
+    gap, room = sum(bounds) - sum(programs), sum(ideals) - sum(programs)
+    assert 0 <= gap < 0.1 * room
+    assert room > 0.01 * sum(programs)  # memory did bind
+
+
+@settings(max_examples=50)
 @given(SEEDS)
 def test_no_way_to_keep_things_beats_it(seed):
-    run = Run(seed, num_requests=5, max_tokens=4, most_spare=2)
+    run = Run(seed, num_requests=5, max_tokens=4, most_spare=6)
     best = best_in_batches(run.twin, run.sigma, run.capacity)
     assert run.upper(num_steps=300) >= best - 1e-6
+    assert run.lower() <= best + 1e-6
 
 
 @settings(max_examples=60)
@@ -113,16 +125,19 @@ def test_one_after_another_the_problem_is_that_of_replay(requests, caps, outputs
     memory = SharedMemory(2 * page_tokens, 5, 10**6)
     cache = RadixCache(memory, page_tokens, PromptEnd(), LRU())
     run = simulate(requests, cache, FREE, arrivals="serial")
-    timed = batch_problem(requests, run.changes, rules, num_warmup=2)
+    problems = batch_problems(requests, run.changes, rules, num_warmup=2)
     replayed = interval_problem(requests, rules, num_warmup=2)
-    for name in ("first", "previous", "kv_bytes", "begin_tokens", "end_tokens", "reward"):
-        assert getattr(timed, name).tolist() == getattr(replayed, name).tolist(), name
-    for name in Load.__slots__:
-        assert getattr(timed.load, name).tolist() == getattr(replayed.load, name).tolist(), name
-    assert timed.total_reward == replayed.total_reward
+    for timed in (problems.bound, problems.plan):
+        for name in (
+            "first", "previous", "kv_bytes", "begin_tokens", "end_tokens", "reward", "left",
+        ):  # fmt: skip
+            assert getattr(timed, name).tolist() == getattr(replayed, name).tolist(), name
+        for name in Load.__slots__:
+            assert getattr(timed.load, name).tolist() == getattr(replayed.load, name).tolist(), name
+        assert timed.total_reward == replayed.total_reward
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(
     workloads(),
     ARRIVALS,
@@ -155,7 +170,8 @@ def test_no_timed_run_of_the_registries_beats_its_bound(
     cache.prepare(Setting(requests, 1, sigma, lambda n, p: float(n + p), rng, slots is None))
     run = simulate(requests, cache, AffineCost(), workload.options, arrivals=arrivals)
     rules = BoundRules(1, sigma, page_tokens, outputs=outputs, caps_last_token=caps)
-    problem = batch_problem(requests, run.changes, rules)
+    problems = batch_problems(requests, run.changes, rules)
+    problem = problems.bound
     pools = (capacity, None)
     if slots is not None:
         pools = (capacity // page_tokens * page_tokens, slots * sigma)
