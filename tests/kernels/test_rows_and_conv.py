@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from hybridsim.kernels import conv, rows  # noqa: E402
+from hybridsim.kernels.bench.probe_cases import WORDS, read  # noqa: E402
 from hybridsim.kernels.conv.naive import causal_conv  # noqa: E402
 from hybridsim.kernels.plan import SequenceTask, make_plan  # noqa: E402
 from hybridsim.kernels.rows.naive import copy_rows as naive_copy_rows  # noqa: E402
@@ -89,3 +90,10 @@ def test_conv_decode_steps_equal_one_prefill(device):
         assert relative_error(steps[:, n], expected) < 1e-6
         torch.testing.assert_close(states[slot].double(), after[-1], atol=0, rtol=0)
     assert states[[0, 2]].isnan().all()
+
+
+def test_the_reading_probe_reads_every_number(device):
+    """Three programs of two blocks: no number left out, none counted twice."""
+    x = torch.arange(6 * WORDS, dtype=torch.int32, device=device)
+    expected = x.view(3, 2 * WORDS).sum(dim=1, dtype=torch.int64)
+    assert torch.equal(read(x, blocks=2).long(), expected)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from hybridsim.kernels.bench import memory_cases, recurrence_cases
+from hybridsim.kernels.bench import memory_cases, probe_cases, recurrence_cases
 from hybridsim.kernels.bench.case import Case, disagreement
 from hybridsim.kernels.bench.floors import Floors, measure_floors
 from hybridsim.kernels.bench.timing import Timing, time_eager, time_graph
@@ -22,6 +22,7 @@ GROUPS: dict[str, Callable[[bool, bool], Iterator[Case]]] = {
     "attention-prefill": memory_cases.prefill_cases,
     "attention-decode": memory_cases.decode_cases,
     "conv": recurrence_cases.conv_cases,
+    "probes": probe_cases.probe_cases,
 }
 
 
