@@ -3,7 +3,7 @@
 Both end in the same runs, so that keys, checks and errors are those of experiments.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from hybridsim.config import (
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec, get_model
 from hybridsim.policies.base import CheckpointPolicy
-from hybridsim.request import Trace
-from hybridsim.traces import read_trace, require_content
+from hybridsim.request import Request, Trace
+from hybridsim.traces import open_trace, read_trace, require_content
+from hybridsim.traces.content import no_content_error
 from hybridsim.traces.detect import detect_format
 
 _OPTIONS = ("compute_last_token", "cache_outputs")
@@ -98,6 +99,42 @@ def load_subject(path: Path, wish: Wish) -> Subject:
         lines=grid_lines(runs, wish.checkpoint, wish.eviction, wish.thinning),
         notes=notes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """A trace that is read anew each time, for what need not hold it as a whole.
+
+    `warmup`: fraction of its requests that are left out of rates.
+    """
+
+    name: str
+    config: RunConfig
+
+    @classmethod
+    def of(cls, path: Path, wish: Wish) -> "TraceSource":
+        """Check all but the trace's content."""
+        experiment = _loaded(path, wish)
+        runs = [_wished(run.config, wish) for run in experiment.runs]
+        return cls(experiment.name, _the_one(runs, path))
+
+    @property
+    def warmup(self) -> float:
+        return self.config.trace.warmup
+
+    def requests(self) -> Iterator[Request]:
+        """From the start; UserError where the trace tells lengths only."""
+        trace = self.config.trace
+        stream = open_trace(
+            trace.path,
+            trace.format,
+            first=trace.first,
+            options=trace.options,
+            seed=self.config.seed,
+        )
+        yield from stream.requests
+        if not stream.notes.has_content:
+            raise no_content_error(stream.name)
 
 
 def is_experiment(path: Path) -> bool:

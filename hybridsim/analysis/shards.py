@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 
+from hybridsim.analysis.block_stack import BlockStack
 from hybridsim.analysis.steps import Curve, FloatArray, Steps
 from hybridsim.errors import UserError
 from hybridsim.request import Int64Array, Request
@@ -48,27 +49,71 @@ def sampled_block_curve(
     the sample or not. The others stand for as many tokens as they are (ratio estimate).
     UserError for a rate outside (0, 1]. O(log n) a sampled block.
     """
+    return read_samples(requests, rate, (seed,), num_warmup=num_warmup).curves[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """A curve over blocks for each seed, from one reading, and how many blocks were read."""
+
+    curves: Sequence[Curve]
+    num_blocks: int
+
+    def estimate(self, capacities_blocks: Sequence[int]) -> Estimate:
+        """Hit rates at some capacities with an error bar; from 2 to 16 seeds."""
+        count = len(self.curves)
+        rates = np.stack([curve.token_hit_rate(capacities_blocks) for curve in self.curves])
+        spread = rates.std(axis=0, ddof=1) / np.sqrt(count)
+        sampled = sum(len(curve.steps.first) for curve in self.curves)
+        return Estimate(rates.mean(axis=0), spread * _T95[count - 2], sampled)
+
+
+def read_samples(
+    requests: Iterable[Request], rate: float, seeds: Sequence[int], *, num_warmup: int = 0
+) -> Samples:
+    """All seeds' samples from one reading of the trace, which is never held as a whole."""
     if not 0 < rate <= 1:
         raise UserError("--sample", f"{rate:g} is not allowed; allowed: a rate > 0 and <= 1")
-    stack, stream = _Stack(1.0 / rate), iter(requests)
-    kept, others = _Tally(), _Tally()
-    mixer = np.uint64(np.random.default_rng(seed).integers(1, 2**63))
-    num_seen = num_prompt_tokens = 0
+    samplers, stream = [_Sampler(rate, seed) for seed in seeds], iter(requests)
+    num_seen = num_blocks = 0
     while chunk := list(islice(stream, _CHUNK)):
-        for request, blocks in zip(chunk, _sampled(chunk, rate, mixer), strict=True):
-            distances = stack.distances(blocks.names, blocks.is_first)
-            num_seen += 1
-            if num_seen <= num_warmup:
+        num_blocks += sum(len(request.prompt.ids) for request in chunk)
+        for sampler in samplers:
+            sampler.add(chunk, num_left_out=max(num_warmup - num_seen, 0))
+        num_seen += len(chunk)
+    return Samples([sampler.curve() for sampler in samplers], num_blocks)
+
+
+class _Sampler:
+    """One seed's sample of a trace that comes in chunks."""
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self._rate = rate
+        self._stack = BlockStack(1.0 / rate)
+        self._kept, self._others = _Tally(), _Tally()
+        self._mixer = np.uint64(np.random.default_rng(seed).integers(1, 2**63))
+        self._num_prompt_tokens = 0
+
+    def add(self, chunk: Sequence[Request], num_left_out: int) -> None:
+        """Touch all blocks; the first requests are warm-up and are not counted."""
+        sampled = _sampled(chunk, self._rate, self._mixer)
+        for index, (request, blocks) in enumerate(zip(chunk, sampled, strict=True)):
+            distances = self._stack.distances(blocks.names, blocks.is_first)
+            if index < num_left_out:
                 continue
-            num_prompt_tokens += request.num_prompt_tokens
-            kept.num_tokens += blocks.first_tokens
-            others.num_tokens += request.num_prompt_tokens - blocks.first_tokens
+            self._num_prompt_tokens += request.num_prompt_tokens
+            self._kept.num_tokens += blocks.first_tokens
+            self._others.num_tokens += request.num_prompt_tokens - blocks.first_tokens
             rows = zip(distances, blocks.sizes, blocks.is_first, strict=True)
             for distance, size, is_first in rows:
-                (kept if is_first else others).add(distance, size)
-    first, rest = kept.steps(), others.steps()
-    at = np.concatenate([first[0], rest[0]])
-    return Curve(Steps.points(at, np.concatenate([first[1], rest[1]])), num_prompt_tokens)
+                (self._kept if is_first else self._others).add(distance, size)
+
+    def curve(self) -> Curve:
+        """Of all that was added."""
+        first, rest = self._kept.steps(), self._others.steps()
+        at = np.concatenate([first[0], rest[0]])
+        steps = Steps.points(at, np.concatenate([first[1], rest[1]]))
+        return Curve(steps, self._num_prompt_tokens)
 
 
 @dataclass(slots=True)
@@ -128,7 +173,7 @@ def _sampled(chunk: Sequence[Request], rate: float, mixer: np.uint64) -> Iterato
 
 
 def estimate(
-    requests: Sequence[Request],
+    requests: Iterable[Request],
     capacities_blocks: Sequence[int],
     rate: float,
     seeds: Sequence[int] = range(8),
@@ -138,11 +183,8 @@ def estimate(
     """Block-LRU hit rates at some capacities with an error bar from several seeds (2 to 16)."""
     if not 2 <= len(seeds) <= len(_T95) + 1:
         raise UserError("--seeds", f"{len(seeds)} is not allowed; allowed: 2 to {len(_T95) + 1}")
-    curves = [sampled_block_curve(requests, rate, seed, num_warmup=num_warmup) for seed in seeds]
-    rates = np.stack([curve.token_hit_rate(capacities_blocks) for curve in curves])
-    spread = rates.std(axis=0, ddof=1) / np.sqrt(len(seeds))
-    sampled = sum(len(curve.steps.first) for curve in curves)
-    return Estimate(rates.mean(axis=0), spread * _T95[len(seeds) - 2], sampled)
+    samples = read_samples(requests, rate, seeds, num_warmup=num_warmup)
+    return samples.estimate(capacities_blocks)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -151,66 +193,3 @@ def _mixed(values: np.ndarray) -> np.ndarray:
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
-
-
-class _Stack:
-    """Distances of single blocks: the blocks touched since, by a Fenwick tree over time.
-
-    A sampled block stands for `weight` blocks, a first block for itself. Time is compacted when it
-    has run out, so memory follows the blocks alive, not the trace.
-    """
-
-    def __init__(self, weight: float) -> None:
-        self._weight = weight
-        self._time_of: dict[int, int] = {}
-        self._weight_at: dict[int, float] = {}
-        self._size = 1 << 16
-        self._tree = [0.0] * (self._size + 1)
-        self._now = 0
-        self._alive = 0.0
-
-    def distances(self, path: list[int], is_first: list[bool]) -> list[float | None]:
-        """For each block of a path its distance, itself as one, before the path is touched."""
-        if self._now + len(path) > self._size:
-            self._compact(len(path))
-        found: list[float | None] = []
-        for block in path:
-            time = self._time_of.get(block)
-            found.append(None if time is None else self._alive - self._older(time) + 1.0)
-        for block, first in zip(reversed(path), reversed(is_first), strict=True):
-            self._touch(block, 1.0 if first else self._weight)  # so the root is the most recent
-        return found
-
-    def _touch(self, block: int, weight: float) -> None:
-        time = self._time_of.get(block)
-        if time is not None:
-            self._add(time, -self._weight_at.pop(time))
-        self._now += 1
-        self._time_of[block] = self._now
-        self._weight_at[self._now] = weight
-        self._add(self._now, weight)
-
-    def _older(self, time: int) -> float:
-        """Blocks whose last touch is at or before `time`."""
-        count = 0.0
-        while time > 0:
-            count += self._tree[time]
-            time &= time - 1
-        return count
-
-    def _add(self, time: int, amount: float) -> None:
-        self._alive += amount
-        while time <= self._size:
-            self._tree[time] += amount
-            time += time & -time
-
-    def _compact(self, room: int) -> None:
-        order = sorted(self._time_of.items(), key=lambda item: item[1])
-        weights = [self._weight_at[time] for _, time in order]
-        while self._size < 2 * (len(order) + room):
-            self._size *= 2
-        self._tree = [0.0] * (self._size + 1)
-        self._now, self._alive = 0, 0.0
-        self._time_of, self._weight_at = {}, {}
-        for (block, _), weight in zip(order, weights, strict=True):
-            self._touch(block, weight)

@@ -1,5 +1,6 @@
 """`hybridsim curve`: the LRU hit rate at every memory size, from one pass; or a grid of replays."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -101,22 +102,28 @@ def _curve(
         overrides=overrides, checkpoint=checkpoint, eviction=eviction, thinning=thinning,
     )  # fmt: skip
     memories = sizes(grid, "--grid") if grid else []
-    subject = load_subject(source, wish)
     console = Console(stderr=True)
+
+    def folder(name: str) -> Path:
+        return result_folder(out, name, "curve.csv", force=force)
+
+    if sample is not None:
+        name = source.name.split(".")[0]
+        blocks_command.run_sample(source, wish, sample, folder(f"{name}-curve-sample"), console)
+        return
+    subject = load_subject(source, wish)
     kind = "blocks" if blocks else "grid" if grid else subject.layout
     name = f"{subject.name}-curve-{kind}" + ("" if blocks else f"-{subject.model.name}")
-    folder = result_folder(out, name, "curve.csv", force=force)
-    if blocks and sample is not None:
-        blocks_command.run_sample(subject, sample, folder, console)
-    elif blocks:
-        blocks_command.run_blocks(subject, folder, console)
+    if blocks:
+        blocks_command.run_blocks(subject, folder(name), console)
     elif grid is not None:
-        grid_command.run_grid(subject, memories, state_fraction, replay_line, folder, console)
+        places = folder(name)
+        grid_command.run_grid(subject, memories, state_fraction, replay_line, places, console)
     else:
         for note in subject.notes:
             console.print(note, markup=False, highlight=False)
         run = curve_command.run_shared if subject.layout == "shared" else curve_command.run_split
-        run(subject, kinds[refresh], folder, console, has_bound=bound)
+        run(subject, kinds[refresh], folder(name), console, has_bound=bound)
 
 
 def _refuse_idle(

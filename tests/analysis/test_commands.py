@@ -1,6 +1,7 @@
 """`hybridsim curve` and `hybridsim bound`, from files to tables, and how they refuse bad input."""
 
 import csv
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -186,6 +187,23 @@ def test_every_run_has_a_folder_of_its_own_and_overwrites_nothing_unasked(
     assert file.read_bytes() == before
     run(*curve, "--checkpoint", "all_blocks", "--force")
     assert file.read_bytes() != before
+
+
+def test_a_sample_streams_with_its_warm_up_and_wants_content(trace, tmp_path):
+    out = tmp_path / "out"
+    run("curve", trace, "--blocks", "--warmup", 0.5, "--out", out)
+    exact = {row["blocks"]: float(row["token_hit_rate"]) for row in table(out / "curve.csv")}
+    with mock.patch("hybridsim.analysis.inputs.read_trace", side_effect=AssertionError):
+        run("curve", trace, "--blocks", "--warmup", 0.5, "--sample", 1, "--out", out, "--force")
+    found = {row["blocks"]: float(row["token_hit_rate"]) for row in table(out / "curve.csv")}
+    both = exact.keys() & found.keys()
+    assert both >= {"1", "2", "4"}
+    assert [found[size] for size in both] == pytest.approx([exact[size] for size in both])
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,20,3\n")
+    with pytest.raises(UserError, match="lengths"):
+        run("curve", lengths, "--blocks", "--sample", 1, "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Sampled curves: exact at rate 1, and within their error bar on a real trace."""
 
+from unittest import mock
+
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
+from hybridsim.analysis import shards
 from hybridsim.analysis.blocks import block_curve
-from hybridsim.analysis.shards import estimate, sampled_block_curve
+from hybridsim.analysis.shards import estimate, read_samples, sampled_block_curve
 from hybridsim.errors import UserError
 from hybridsim.traces import read_trace
 from tests.analysis.test_curve import BLOCK_POINTS, block_traces
@@ -34,6 +38,17 @@ def test_a_bar_gets_narrower_with_the_rate(shared_dir):
     coarse = estimate(requests, [8192], 1 / 64, range(8))
     fine = estimate(requests, [8192], 1 / 4, range(8))
     assert fine.half_width[0] < coarse.half_width[0]
+
+
+@given(block_traces(), st.integers(0, 5), st.sampled_from([0.3, 1.0]))
+def test_all_seeds_from_one_reading_are_what_each_gives_alone(requests, num_warmup, rate):
+    with mock.patch.object(shards, "_CHUNK", 3):  # chunks must not matter
+        samples = read_samples(iter(requests), rate, range(3), num_warmup=num_warmup)
+    assert samples.num_blocks == sum(len(request.prompt) for request in requests)
+    for seed, curve in enumerate(samples.curves):
+        alone = sampled_block_curve(requests, rate, seed, num_warmup=num_warmup)
+        assert curve.hit_tokens(range(25)).tolist() == alone.hit_tokens(range(25)).tolist()
+        assert curve.num_prompt_tokens == alone.num_prompt_tokens
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, 1.5])
