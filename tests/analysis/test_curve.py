@@ -204,8 +204,14 @@ def test_the_conversation_trace_gives_the_seven_published_points(shared_dir):
     np.testing.assert_allclose(rates, list(BLOCK_POINTS.values()), atol=5e-6)
 
 
-@pytest.mark.parametrize("named", ["branch", "prompt_end+branch"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        "branch", "prompt_end+branch", "marconi", {"name": "retention", "tokens": 4},
+        {"name": "dp_optimal", "states": 2, "bin_tokens": 1, "replan": 1},
+    ],
+)  # fmt: skip
 def test_policies_that_look_at_the_cache_are_refused(named):
-    request = Request("0", Spans.of([(1, 9)]), Spans.unknown(1))
+    requests = [Request(str(i), Spans.of([(1, 9), (i + 2, 4)]), Spans.unknown(1)) for i in range(5)]
     with pytest.raises(UserError, match="differs from capacity to capacity.*--grid"):
-        lru_curve([request], CacheRules(1, 1), make_checkpoint(named))
+        lru_curve(requests, CacheRules(1, 1), make_checkpoint(named))
