@@ -56,6 +56,8 @@ _KEYS = {
     "cache.state_fraction": "share of memory for states",
     "cache.page_size": "page size",
 }
+# Memories that are no size: without a limit, or counted in something else.
+_APART = {"unlimited": "no limit", "null": "in blocks"}
 _STATISTICS = ("mean", "p50", "p90", "p99")
 
 
@@ -142,14 +144,14 @@ def x_axis(key: str, values: Sequence[str]) -> XAxis:
 
 
 def _memory_axis(values: Sequence[str]) -> XAxis:
-    sizes = {v: float(parse_bytes(v, "cache.memory")) / 2**30 for v in values if v != "unlimited"}
+    sizes = {v: float(parse_bytes(v, "cache.memory")) / 2**30 for v in values if v not in _APART}
     highest, lowest = max(sizes.values(), default=1.0), min(sizes.values(), default=1.0)
     ticks = {2.0**e: _gib(2.0**e) for e in range(floor(log2(lowest)), ceil(log2(highest)) + 1)}
-    if "unlimited" in values:
-        sizes["unlimited"] = max(ticks) * 2.0**1.2
-        ticks[sizes["unlimited"]] = "no limit"
+    for value in [value for value in _APART if value in values]:
+        sizes[value] = max(ticks) * 2.0**1.2
+        ticks[sizes[value]] = _APART[value]
     label = "Cache memory, KV and states together (GiB, log scale)"
-    return XAxis(Axis(label, Scale.LOG2, ticks), sizes, frozenset({"unlimited"}))
+    return XAxis(Axis(label, Scale.LOG2, ticks), sizes, frozenset(_APART))
 
 
 def _gib(size_gib: float) -> str:
