@@ -90,7 +90,7 @@ def _surface(
     bar.outline.set_visible(False)
     _contours(axes, x, y, rates)
     _memory_lines(axes, x, y, plans)
-    _optima(axes, plans, rules)
+    _optima(axes, plans, rules, float(np.sqrt(x[0] * x[-1])))
     _log_axes(axes, x, y)
     axes.set_xlabel("KV memory (log scale)")
     axes.set_ylabel("State memory (log scale)")
@@ -118,7 +118,8 @@ def _memory_lines(axes: Axes, x: FloatArray, y: FloatArray, plans: Sequence[Memo
         axes.plot(total * (1 - part), total * part, color="white", **style)
 
 
-def _optima(axes: Axes, plans: Sequence[MemoryPlan], rules: SplitRules) -> None:
+def _optima(axes: Axes, plans: Sequence[MemoryPlan], rules: SplitRules, middle_gib: float) -> None:
+    """Stars with their rates, which are written towards the middle of the KV axis."""
     for index, plan in enumerate(plans):
         assert plan.one_pass is not None
         pools = plan.one_pass.pools
@@ -130,7 +131,8 @@ def _optima(axes: Axes, plans: Sequence[MemoryPlan], rules: SplitRules) -> None:
         most = "" if plan.bound is None else f" of at most {100 * plan.bound:.2f} %"
         axes.annotate(
             f"{format_bytes(plan.memory_bytes)}: {100 * plan.best.token_hit_rate:.2f} %{most}",
-            at, xytext=(9, 7), textcoords="offset points", fontsize=8.5, color="white",
+            at, xytext=(9, 7) if at[0] < middle_gib else (-9, 7), textcoords="offset points",
+            ha="left" if at[0] < middle_gib else "right", fontsize=8.5, color="white",
             fontweight="bold", zorder=6,
             bbox={"boxstyle": "round,pad=0.2", "fc": "#00000099", "ec": "none"},
         )  # fmt: skip
