@@ -119,6 +119,14 @@ def test_timed_runs_have_a_bracket_at_each_name(timed: Path, kind: str) -> None:
             assert band.low == pytest.approx([low if kind == "curve" else high] * 2)
 
 
+def test_memories_that_are_no_size_stand_beside_the_scale() -> None:
+    axis = x_axis("cache.memory", ["8GiB", "null", "unlimited", "32GiB"])
+    places = axis.positions
+    assert places["8GiB"] < places["32GiB"] < min(places["unlimited"], places["null"])
+    assert places["unlimited"] != places["null"]
+    assert axis.apart == {"unlimited", "null"}
+
+
 def test_a_single_memory_has_a_short_bracket() -> None:
     rows = pd.DataFrame(
         {"cache.memory": ["4GiB"], "feasible_token_hit_rate": [0.2], "bound_token_hit_rate": [0.3]}
