@@ -2,6 +2,7 @@
 
 from hybridsim.kernels.attention.decode import decode
 from hybridsim.kernels.attention.pages import PagedKV, write_rows
-from hybridsim.kernels.attention.prefill import prefill, query_block
+from hybridsim.kernels.attention.prefill import prefill
+from hybridsim.kernels.attention.sizes import query_block
 
 __all__ = ["PagedKV", "decode", "prefill", "query_block", "write_rows"]

@@ -1,0 +1,50 @@
+"""Sizes of prefill's blocks and tiles: what was fastest on an H200."""
+
+from dataclasses import dataclass
+
+import triton
+
+from hybridsim.kernels.attention.pages import PagedKV
+from hybridsim.kernels.launch import num_multiprocessors
+
+
+def query_block(cache: PagedKV, num_tokens: int, num_heads: int, max_prefix: int = 0) -> int:
+    """Rows of a query block that suit the sizes: the chunk size to make a plan with.
+
+    Small blocks while there are too few to fill the card, unless a long prefix would then be read
+    twice as often for nothing.
+    """
+    size = cache.keys.shape[3]
+    if size > 256 or num_tokens <= 64:
+        return 64
+    few = triton.cdiv(num_tokens, 128) * num_heads <= num_multiprocessors(cache.keys.device)
+    return 64 if size == 256 and few and max_prefix <= 4 * num_tokens else 128
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Keys a tile, warps, pipeline stages, whether the copy engine loads new tokens, and a cap on
+    registers a thread (None: none)."""
+
+    keys: int
+    num_warps: int
+    num_stages: int
+    bulk: bool = False
+    max_registers: int | None = None
+
+
+def tile_of(cache: PagedKV, query_rows: int, num_programs: int, max_prefix: int) -> Tile:
+    """What was fastest on an H200 for blocks of `query_rows`, `num_programs` heads x blocks."""
+    size = cache.keys.shape[3]
+    if size > 256:
+        return Tile(32, 8, 2)
+    bulk = max_prefix == 0
+    if size == 256:
+        return Tile(64, 8, 2, bulk) if query_rows == 128 else Tile(32, 4, 3, bulk)
+    if query_rows < 128:
+        return Tile(64, 4, 3, bulk)
+    # Two programs a multiprocessor, one's softmax beside the other's products, if all fit at once.
+    fits = num_programs <= 2 * num_multiprocessors(cache.keys.device)
+    if size == 128 and max_prefix > 0 and fits:
+        return Tile(64, 8, 2, max_registers=128)
+    return Tile(64, 8 if size >= 128 else 4, 3, bulk)
