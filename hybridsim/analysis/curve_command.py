@@ -54,6 +54,7 @@ def run_shared(
             refusals.append(error)
     tell_refusals(refusals, bool(curves), console)
     sizes = curve_sizes(curves.values())
+    _tell_what_is_served(subject, console)
     rates = {label: curve.token_hit_rate(sizes) for label, curve in curves.items()}
     rows: list[Sequence[object]] = [["checkpoint", "refresh", "memory_bytes", "token_hit_rate"]]
     for label, line in rates.items():
@@ -169,6 +170,18 @@ def _bounds(
     rows += sorted(bounds.items())
     write_rows(out_dir / "bounds.csv", rows, console)
     return bounds
+
+
+def _tell_what_is_served(subject: Subject, console: Console) -> None:
+    """From which memory on a replay serves what a curve serves."""
+    rules, page = subject.rules, subject.rules.page_tokens
+    longest = max(request.num_final_tokens for request in subject.trace.requests)
+    least = -(-longest // page) * page * rules.kv_bytes_per_token + rules.state_bytes
+    console.print(
+        f"below {format_bytes(least)} a replay refuses the longest requests; a curve serves them "
+        "all and so may be too low there (--grid replays)",
+        markup=False, highlight=False,
+    )  # fmt: skip
 
 
 def _trie(subject: Subject) -> Trie:

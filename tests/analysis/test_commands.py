@@ -47,8 +47,11 @@ def table(path):
 @pytest.mark.parametrize("refresh", ["path", "named", "again"])
 def test_curve_writes_a_rising_table_and_a_picture(trace, tmp_path, refresh):
     out = tmp_path / "out"
-    run("curve", trace, "--model", "qwen3.5-0.8b", "--out", out, "--checkpoint", "all_blocks",
-        "--refresh", refresh)  # fmt: skip
+    told = run("curve", trace, "--model", "qwen3.5-0.8b", "--out", out, "--checkpoint",
+               "all_blocks", "--refresh", refresh).output  # fmt: skip
+    # The longest: 600 + 220 + 64 + 20 - 1 tokens in 57 pages of 16, 12,288 B each, and a state.
+    least = (57 * 16 * 12_288 + 19_537_920) / 2**20
+    assert f"below {least:.4g} MiB a replay refuses" in " ".join(told.split())
     rates = [float(row["token_hit_rate"]) for row in table(out / "curve.csv")]
     assert rates == sorted(rates)
     assert rates[-1] > rates[0]
