@@ -2,7 +2,8 @@
 
 `upper` is proven: no placement of states, no block size, no admission and no eviction earns more
 (`hybridsim.analysis.interval` says under which rules, `dual` why). `lower` is earned by a plan that
-knows the future (`schedule`). Both speak of requests served one after another, as in replay mode.
+knows the future (`schedule`). Both speak of the problem they are given: requests one after another
+(`interval`), blocks (`blocks`), or the batches of a timed run (`batches`).
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Token hit rates: `feasible` for some policy (0 where no plan was made), `bound` for none."""
+    """Token hit rates: what some policy reaches (0 where no plan was made), what none passes."""
 
     feasible: float
     bound: float

@@ -1,6 +1,6 @@
 """Bounds against an LP solver, a search over all policies, Belady, and replays of the cache."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -19,6 +19,7 @@ from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_eviction
 from hybridsim.policies.base import Setting
+from hybridsim.request import Spans
 from hybridsim.sim.replay import replay
 from tests.analysis.optimum import TokenProblem, belady, best_policy, lp_optimum
 from tests.analysis.workloads import request_of, traces
@@ -80,6 +81,29 @@ def test_with_two_pools_the_upper_bound_is_the_lp_optimum(requests, capacity, sl
     upper = found.upper * token_problem.total
     assert lp - 1e-6 <= upper <= lp * 1.02 + 0.3
     assert found.lower <= found.upper + SLACK
+
+
+@settings(max_examples=40)
+@given(
+    traces(max_requests=8, max_tokens=7), st.sampled_from([0, 2, 5]), st.integers(4, 40),
+    st.booleans(),
+)  # fmt: skip
+def test_of_caches_that_keep_last_tokens_it_is_the_lp_optimum_too(
+    requests, sigma, capacity, forced
+):
+    """As Marconi's: the same as one more generated token each, which is then the one not kept."""
+    longer = [
+        replace(r, output=r.output.joined(Spans.of([(10**6 + i, 1)])))
+        for i, r in enumerate(requests)
+    ]
+    lp = lp_optimum(TokenProblem(longer, False), 1, sigma, capacity, forced=forced)
+    rules = BoundRules(
+        1, sigma, last_output=True, caps_last_token=False,
+        insertion="forced" if forced else "bypass",
+    )  # fmt: skip
+    problem = interval_problem(requests, rules)
+    upper = bracket(problem, capacity, num_steps=1500).upper * problem.total_reward
+    assert lp - 1e-6 <= upper <= lp * 1.02 + 0.3
 
 
 @settings(max_examples=25)
