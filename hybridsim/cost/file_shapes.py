@@ -44,10 +44,8 @@ class _Fit(Strict):
     error: _Number = 0.0
 
 
-class _Attention(_Loose):
-    multiprocessors: _Positive
-    heads: _Positive
-    query_block: _Positive
+class _Carried(_Operator):
+    source: StrictStr = Field(alias="from")
 
 
 class _Profile(_Loose):
@@ -55,8 +53,8 @@ class _Profile(_Loose):
     tp: _Positive
     machine: dict[str, StrictStr]
     state_bytes: _Number
-    attention: _Attention
     operators: dict[str, _Operator]
+    carried: dict[str, _Carried] = {}
     fit: _Fit = Field(default_factory=_Fit)
     fit_steps: list[_Step] = []
 
@@ -68,11 +66,13 @@ class _Steps(_Loose):
 def check_profile(data: Mapping[str, Any], place: str) -> None:
     """UserError naming the first value that a profile cannot have."""
     profile = checked(_Profile, data, place)
-    for name, operator in profile.operators.items():
+    places = [(f"{place}.operators.{name}", x) for name, x in profile.operators.items()]
+    places += [(f"{place}.carried.{name}", x) for name, x in profile.carried.items()]
+    for where, operator in places:
         for index, point in enumerate(operator.points):
             if len(point.at) != len(operator.axes):
                 raise UserError(
-                    f"{place}.operators.{name}.points.{index}.at",
+                    f"{where}.points.{index}.at",
                     f"{point.at} is not allowed; allowed: {len(operator.axes)} whole numbers",
                 )
 

@@ -154,6 +154,8 @@ def main() -> None:
     )  # fmt: skip
     options = parser.parse_args()
     paths = options.profiles or list(shipped_profiles().values())
+    # A profile without whole steps has nothing to be fitted to.
+    paths = [path for path in paths if json.loads(path.read_text())["fit_steps"]]
     judged = [fit_and_judge(path, options.out) for path in paths]
     draw(options.out / "held_out.png", judged)
     summary = {

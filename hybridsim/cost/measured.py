@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from hybridsim.cost.allreduce import Allreduce
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.file_shapes import check_profile
 from hybridsim.cost.monotone import rising_increments, rising_times
-from hybridsim.cost.side_by_side import scans_s
+from hybridsim.cost.side_by_side import attentions_s, scans_s
 from hybridsim.cost.tables import Table, read_table
 from hybridsim.errors import UserError
 
 FORMAT = "hybridsim-profile-1"
 PARTS = (
-    "dense", "head", "recurrent_prefill", "recurrent_decode", "full_prefill", "full_decode", "copy",
+    "dense", "head", "recurrent_prefill", "recurrent_decode", "full_prefill", "full_prefill_of_4",
+    "full_decode", "copy",
 )  # fmt: skip
 EXPERTS = "experts"  # a part of models that have them
 
@@ -44,8 +45,8 @@ class Fit:
 class Profile:
     """A profile read and checked. `machine`: names and versions of what it was measured on.
 
-    state_bytes: one request's states and convolution states, all layers. programs: how many
-    programs of attention prefill the GPU runs at once, and how many a query block of a chunk is.
+    state_bytes: one request's states and convolution states, all layers. carried: parts that were
+    not measured for this rank but taken from equal work of other profiles, and from which.
     """
 
     model: str
@@ -53,10 +54,8 @@ class Profile:
     machine: Mapping[str, str]
     tables: Mapping[str, Table]
     state_bytes: float
-    multiprocessors: int
-    heads: int
-    query_block: int
     fit: Fit
+    carried: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_profile(path: Path) -> Profile:
@@ -75,13 +74,15 @@ def read_profile(path: Path) -> Profile:
 
 def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     """A profile from its JSON object."""
-    operators = data.get("operators", {})
-    if not isinstance(operators, dict):
-        raise UserError(f"{place}.operators", f"{operators!r:.60} is not a mapping of parts")
+    measured, carried = data.get("operators", {}), data.get("carried", {})
+    for key, parts in (("operators", measured), ("carried", carried)):
+        if not isinstance(parts, dict):
+            raise UserError(f"{place}.{key}", f"{parts!r:.60} is not a mapping of parts")
+    operators = {**carried, **measured}
     lacking = [part for part in PARTS if part not in operators]
     if lacking:
         raise UserError(f"{place}.operators", f"lacks {', '.join(lacking)}")
-    needed = ("model", "tp", "machine", "state_bytes", "attention")
+    needed = ("model", "tp", "machine", "state_bytes")
     for key in needed:
         if key not in data:
             raise UserError(f"{place}.{key}", "is missing")
@@ -90,11 +91,10 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     for part in filter(operators.__contains__, (*PARTS, EXPERTS)):
         smooth = rising_increments if part == "recurrent_prefill" else rising_times
         tables[part] = read_table(part, operators[part], f"{place}.operators", smooth)
-    attention = data["attention"]
     return Profile(
         data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]),
-        int(attention["multiprocessors"]), int(attention["heads"]), int(attention["query_block"]),
         Fit(**data.get("fit", {})),
+        {part: table["from"] for part, table in carried.items() if part not in measured},
     )  # fmt: skip
 
 
@@ -159,7 +159,10 @@ class MeasuredCost:
             self._note("recurrent_prefill", max(lengths), len(lengths))
             table = self.profile.tables["recurrent_prefill"]
             parts["recurrent_prefill"] = scans_s(table, lengths)
-            parts["full_prefill"] = self._full_prefill(chunks)
+            for chunk in chunks:
+                self._note("full_prefill", chunk.num_new_tokens, chunk.num_prefix_tokens)
+            alone, four = (self.profile.tables[x] for x in ("full_prefill", "full_prefill_of_4"))
+            parts["full_prefill"] = attentions_s(alone, four, chunks)
         if num_decodes:
             context = decode_context_tokens / num_decodes
             self._note("full_decode", num_decodes, context)
@@ -188,6 +191,8 @@ class MeasuredCost:
         """Sentences for a run's record: where the profile is from and where it was left."""
         machine = self.profile.machine
         notes = [f"step times measured on {machine.get('gpu')} on {machine.get('date')}"]
+        for part, source in self.profile.carried.items():
+            notes.append(f"{part} was not measured for this rank: carried over from {source}")
         if self.allreduce is not None:
             notes.append(self.allreduce.note())
         for part, count in sorted(self.extrapolated.items()):
@@ -204,20 +209,3 @@ class MeasuredCost:
     def _at(self, part: str, x: float) -> float:
         self._note(part, x)
         return self.profile.tables[part].at(x)
-
-    def _full_prefill(self, chunks: Sequence[PrefillChunk]) -> float:
-        """Chunks share the GPU: each takes the part of it that its programs fill, alone or not."""
-        table, profile = self.profile.tables["full_prefill"], self.profile
-        base = table.seconds[0][0]
-        alone, together = 0.0, 0.0
-        for chunk in chunks:
-            self._note("full_prefill", chunk.num_new_tokens, chunk.num_prefix_tokens)
-            row = table.power_row(chunk.num_new_tokens)
-            seconds = max(row.at(chunk.num_prefix_tokens) - base, 0.0)
-            blocks = ceil(chunk.num_new_tokens / profile.query_block)
-            # The kernel cuts prefixes as small as this where it has programs to spare.
-            splits = max(1, ceil(chunk.num_prefix_tokens / 256))
-            programs = profile.heads * blocks * splits
-            alone = max(alone, seconds)
-            together += seconds * min(1.0, programs / profile.multiprocessors)
-        return base + max(alone, together)

@@ -39,9 +39,9 @@ def rising_times(seconds: np.ndarray) -> np.ndarray:
         logs = np.apply_along_axis(rising, 1, logs)
         if np.array_equal(before, logs):
             break
+    times = np.where(logs == np.log(seconds), seconds, np.exp(logs))
     # What is left after that many rounds is rounding.
-    logs = np.maximum.accumulate(np.maximum.accumulate(logs, axis=0), axis=1)
-    return np.where(logs == np.log(seconds), seconds, np.exp(logs))
+    return np.maximum.accumulate(np.maximum.accumulate(times, axis=0), axis=1)
 
 
 def rising_increments(seconds: np.ndarray) -> np.ndarray:

@@ -5,6 +5,16 @@ from collections.abc import Sequence
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.tables import Table
 
+# Kernels work on whole blocks of so many tokens, recurrences and attention's queries alike.
+_BLOCK_TOKENS = 64
+
+
+def whole_blocks(num_tokens: int) -> int:
+    """Tokens that a chunk costs: whole blocks, but for one within the first block."""
+    if num_tokens <= _BLOCK_TOKENS:
+        return num_tokens
+    return -(-num_tokens // _BLOCK_TOKENS) * _BLOCK_TOKENS
+
 
 def scans_s(table: Table, lengths: Sequence[int]) -> float:
     """Seconds of recurrences over chunks of so many tokens, side by side.
@@ -15,7 +25,7 @@ def scans_s(table: Table, lengths: Sequence[int]) -> float:
     each take table(b, n) - table(a, n).
     """
     total, done = 0.0, 0
-    ordered = sorted(lengths)
+    ordered = sorted(map(whole_blocks, lengths))
     for ended, length in enumerate(ordered):
         running = len(ordered) - ended
         total += table.row(length).at(running)
@@ -34,7 +44,7 @@ def attentions_s(alone: Table, four: Table, chunks: Sequence[PrefillChunk]) -> f
     start_s = four.seconds[0][0]
     longest_s = sum_s = 0.0
     for chunk in chunks:
-        new, prefix = chunk.num_new_tokens, chunk.num_prefix_tokens
+        new, prefix = whole_blocks(chunk.num_new_tokens), chunk.num_prefix_tokens
         longest_s = max(longest_s, alone.power_row(new).at(prefix))
         sum_s += (four.power_row(new).at(prefix) - start_s) / 4
-    return max(longest_s, start_s + sum_s)
+    return longest_s if len(chunks) == 1 else max(longest_s, start_s + sum_s)

@@ -1,9 +1,9 @@
 """Measured times over a grid: interpolated between points, continued as straight lines outside."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil, exp, log
 from typing import Any
 
@@ -86,7 +86,7 @@ class Table:
 
     def row(self, x: float) -> Curve:
         """The second axis at a fixed x, linear in x between rows."""
-        return Curve(self.second, tuple(max(curve.at(x), 0.0) for curve in self.columns))
+        return self._curve(max(curve.at(x), 0.0) for curve in self.columns)
 
     def power_row(self, x: float) -> Curve:
         """As `row`, but straight in log-log: for times that grow as a power of x."""
@@ -94,7 +94,11 @@ class Table:
         index, place = _cell([log(knot) for knot in self.first], log(x))
         low, high = self.seconds[index], self.seconds[index + 1]
         values = (exp(log(a) + place * (log(b) - log(a))) for a, b in zip(low, high, strict=True))
-        return Curve(self.second, tuple(values))
+        return self._curve(values)
+
+    def _curve(self, values: Iterable[float]) -> Curve:
+        """Beyond the grid lines of unequal slope would cross: none falls below its neighbour."""
+        return Curve(self.second, tuple(accumulate(values, max)))
 
 
 def read_table(

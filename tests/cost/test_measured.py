@@ -39,13 +39,15 @@ def profile_data():
         "recurrent_prefill": operator([tokens, counts], lambda n, k: 1e-6 * n * k),
         "recurrent_decode": operator([(1, 64, 512)], lambda n: 1e-5 * n),
         "full_prefill": operator([tokens, (0, 1000, 32000)], lambda n, p: 1e-9 * n * (p + 1000)),
+        "full_prefill_of_4": operator(
+            [tokens, (0, 1000, 32000)], lambda n, p: 2e-9 * n * (p + 1000)
+        ),
         "full_decode": operator([(1, 64, 512), (100, 1000, 20000)], lambda n, c: 1e-9 * n * c),
         "copy": operator([(1, 8, 64)], lambda n: 1e-5 * n),
     }  # fmt: skip
     return {
         "format": "hybridsim-profile-1", "model": "m", "tp": 1,
         "machine": {"gpu": "G", "date": "D"}, "state_bytes": 1000,
-        "attention": {"multiprocessors": 100, "heads": 8, "query_block": 64},
         "operators": operators, "fit_steps": [],
     }  # fmt: skip
 
@@ -72,6 +74,28 @@ def test_scans_of_unequal_chunks_run_side_by_side(cost):
     """Where time is proportional to all tokens, chunks of 64 and 1024 take what 1088 tokens do."""
     parts = cost.parts_s([PrefillChunk(64, 0), PrefillChunk(1024, 0)], 0, 0)
     assert parts["recurrent_prefill"] == pytest.approx(1.088e-3)
+
+
+def test_attention_of_chunks_takes_the_longest_alone_or_what_each_adds(cost):
+    """Alone 1024 after 1000 take 2.048 ms and 64 after none 64 us. Four of the first at once take
+    4.096 ms; two, starting from the 32 us of the least four, 32 us + 2 (4.064 ms / 4) = 2.064 ms;
+    one and a small one less than one alone."""
+    large, small = PrefillChunk(1024, 1000), PrefillChunk(64, 0)
+
+    def attention_s(*chunks):
+        return cost.parts_s(chunks, 0, 0)["full_prefill"]
+
+    assert attention_s(large) == attention_s(large, small) == pytest.approx(2.048e-3)
+    assert attention_s(large, large, large, large) == pytest.approx(4.096e-3)
+    assert attention_s(large, large) == pytest.approx(2.064e-3)
+
+
+def test_a_part_of_a_block_costs_a_whole_one(cost):
+    """65 tokens scan and attend as 128 do, but pass matrix products as 65."""
+    small, whole = (cost.parts_s([PrefillChunk(n, 500)], 0, 0) for n in (65, 128))
+    for part in ("recurrent_prefill", "full_prefill"):
+        assert small[part] == whole[part]
+    assert whole["dense"] - small["dense"] == pytest.approx(63e-6)
 
 
 @given(st.integers(1, 600), st.integers(1, 400), st.integers(0, 30000), st.integers(0, 10**6))
@@ -118,17 +142,20 @@ def test_the_fit_finds_the_overhead_and_scale_that_were_put_in():
 
 
 def test_break_even_is_where_the_gap_costs_more_than_the_copy(cost):
-    """Copying one state takes 10 us. A gap of g tokens: 1 us a token dense, 1 us scan; attention
-    grows from 1024 x 2000 to (1024 + g) x (2000 - g) ns, 0.98 us a token at first: 2.98 us in all,
-    so that 3 tokens cost less than the copy and 4 cost more."""
-    assert break_even_tokens(cost, 1000, 1024, 1000) == 4
+    """Copying one state takes 10 us, 30 of them 300 us. From 1025 to 1088 tokens scan and attention
+    cost what 1088 do: 64 us more scan; attention 1088 x (2000 - g) - 1024 x 2000 ns = 128 us less
+    1.088 us a token. A gap of one token costs 1 + 64 + 127 = 192 us more than none: more than one
+    copy, less than 30. At 64 tokens it is 64 + 64 + 58 = 186 us, at 65 the next block adds 64 us
+    and 64 x 1935 ns = 124 us: 65 + 128 + 181 = 374 us."""
+    assert break_even_tokens(cost, 1000, 1024, 1000) == 1
+    assert break_even_tokens(cost, 30000, 1024, 1000) == 65
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda d: d["operators"].pop("copy"), "lacks copy"),
-        (lambda d: d.pop("attention"), "is missing"),
+        (lambda d: d.pop("state_bytes"), "is missing"),
         (lambda d: d["operators"]["head"]["points"].clear(), "too few points"),
         (lambda d: d["operators"]["full_decode"]["points"].pop(), "lacks the point"),
         (lambda d: d["operators"]["head"]["points"][0].update(median_s=0.0), "not above 0"),
@@ -221,13 +248,22 @@ def test_decode_steps_of_shipped_profiles_add_up(key, requests, steps, context):
 
 
 # Profile -> held-out steps, and the most that median, 95th percentile and bias may be.
-CLAIMS = {("h200", "qwen3.5-0.8b", 1): (200, 0.03, 0.08, 0.01)}
+CLAIMS = {
+    ("h200", "qwen3.5-0.8b", 1): (200, 0.02, 0.06, 0.005),
+    ("h200", "qwen3-next-80b-a3b", 1): (100, 0.01, 0.03, 0.005),
+    ("h200", "kimi-linear-48b-a3b", 1): (100, 0.015, 0.04, 0.005),
+}
 
 
 @SHIPPED
 def test_shipped_profiles_predict_steps_that_no_fit_has_seen(key, repo_dir):
-    """As docs/calibration.md claims; for qwen3.5-0.8b these are the bounds asked for."""
+    """As docs/calibration.md claims; asked for were 3 %, 8 % and 1 %. A profile of which no whole
+    step was measured says so of some part."""
     path = shipped_profiles()[key]
+    if key not in CLAIMS:
+        assert read_profile(path).carried
+        assert any("carried over from" in note for note in shipped(key).notes())
+        return
     steps_path = repo_dir / "results" / "calibration" / f"{path.stem}.steps.json"
     if not steps_path.exists():
         pytest.skip("the measured steps are not in this checkout")
