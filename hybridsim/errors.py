@@ -12,13 +12,13 @@ class UserError(Exception):
     """
 
     def __init__(self, place: str, message: str) -> None:
-        super().__init__(f"{place}: {message}")
+        # both as args, so that worker processes and event loops can rebuild the error
+        super().__init__(place, message)
         self.place = place
         self.message = message
 
-    def __reduce__(self) -> tuple[type["UserError"], tuple[str, str]]:
-        """Rebuild from both parts, so that worker processes can hand the error on."""
-        return type(self), (self.place, self.message)
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
 
 
 def shorten(value: object, length: int = 60) -> str:

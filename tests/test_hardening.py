@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,50 @@ def test_a_run_is_finished_only_while_the_files_it_read_stay_as_they_were(tmp_pa
     file.write_bytes(content)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 2))
     assert store.is_finished(out, only)
+
+
+def test_an_error_survives_whoever_rebuilds_it():
+    error = UserError("cache.memory", "is missing")
+    for again in (type(error)(*error.args), pickle.loads(pickle.dumps(error))):
+        assert (again.place, again.message) == ("cache.memory", "is missing")
+        assert str(again) == "cache.memory: is missing"
+
+
+def test_a_gpu_too_slow_for_the_clock_is_a_failed_run_with_a_clear_reason(tmp_path):
+    gpu = {
+        "flops_per_s": 1e-3,
+        "hbm_bytes_per_s": 4e12,
+        "link_bytes_per_s": 3e11,
+        "memory": "96GiB",
+    }
+    path = write_experiment(tmp_path, tiny(tmp_path, gpu=gpu, mode="timed", sweep=None))
+    assert run(path, tmp_path / "out") == 1
+    [failed] = (tmp_path / "out" / "failed").glob("*.txt")
+    assert failed.read_text().startswith("UserError: ")
+
+
+def test_a_timed_run_that_serves_nobody_is_drawn_all_the_same(tmp_path):
+    # 16 tokens of KV hold no request of the trace
+    cache = {"kv_tokens": 16, "state_slots": 4, "page_size": 16}
+    data = tiny(tmp_path, gpu="h200", mode="timed", cache=cache, sweep=None, plots=None)
+    assert run(write_experiment(tmp_path, data), tmp_path / "out") == 0
+    [row] = read_summary(tmp_path / "out")
+    assert row["num_refused"] == row["num_requests"] == "4"
+    assert (tmp_path / "out" / "plots" / "steps.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "cache", "place"),
+    [
+        ({"spec_k": 10**18}, {"num_blocks": 9}, "engine.spec_k"),
+        ({"max_num_batched_tokens": 2**62}, {"num_blocks": 9}, "engine.max_num_batched_tokens"),
+        ({}, {"num_blocks": 2**31}, "cache.num_blocks"),
+        ({}, {"memory": 10**18}, "cache.memory"),
+    ],
+)
+def test_a_pool_that_no_machine_can_hold_is_refused(tmp_path, options, cache, place):
+    engine = {"name": "vllm-0.33.0", **options}
+    path = write_experiment(tmp_path, tiny(tmp_path, engine=engine, cache=cache, sweep=None))
+    with pytest.raises(UserError, match=place):
+        run(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -17,6 +17,8 @@ from hybridsim.request import Request
 
 _KEYS = [field.name for field in fields(VLLMOptions) if field.name not in ("version", "num_blocks")]
 
+_MOST_BLOCKS = 10_000_000  # the pool has an object for each; no machine of today has as many
+
 # vLLM's dtype for states is the model's own (bf16) unless the model's class says otherwise; most
 # do, and the catalogue's rows follow them. This one does not.
 _STATES_IN_MODEL_DTYPE = "qwen3-next"
@@ -100,13 +102,20 @@ def _limits(
 
 def _num_blocks(cache: CacheConfig, layout: Layout) -> int:
     if cache.num_blocks is not None:
-        if cache.num_blocks < 2:
-            raise UserError("cache.num_blocks", f"{cache.num_blocks}; allowed: at least 2")
+        if not 2 <= cache.num_blocks <= _MOST_BLOCKS:
+            allowed = f"2 to {_MOST_BLOCKS:,}"
+            raise UserError("cache.num_blocks", f"{cache.num_blocks}; allowed: {allowed}")
         return cache.num_blocks
     if not isinstance(cache.memory, int):
         value = "unlimited" if cache.memory == UNLIMITED else "is missing"
         raise UserError("cache.memory", f"{value}; allowed: a size, or cache.num_blocks")
     num_blocks = layout.num_blocks(cache.memory)
+    if num_blocks > _MOST_BLOCKS:
+        raise UserError(
+            "cache.memory",
+            f"{cache.memory} bytes hold {num_blocks:,} blocks of {layout.bytes_per_block} bytes; "
+            f"allowed: room for at most {_MOST_BLOCKS:,}",
+        )
     if num_blocks < 2:
         raise UserError(
             "cache.memory",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hybridsim import __version__
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 
 app = typer.Typer(
     name="hybridsim",
@@ -18,6 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_MOST_LETTERS = 4000  # of an error: a screen, whatever was put into the value that it names
 # Every module has `register(app)`, which adds its commands.
 COMMAND_MODULES = ("run", "trace", "model", "curve", "bound", "plan", "engine", "cost", "calibrate")
 
@@ -49,7 +50,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(shorten(f"error: {error}", _MOST_LETTERS), err=True)
         sys.exit(2)
     except OSError as error:  # the machine's word about a file that nobody expected
         place = error.filename or "a file"

@@ -121,6 +121,8 @@ def _time_series(label: str, table: pd.DataFrame, column: str, color: int) -> Se
     """Time-weighted means of a column in equal bins; work divided by time for tokens."""
     starts_s = table["start_s"].to_numpy(float)
     ends_s = starts_s + table["duration_s"].to_numpy(float)
+    if not len(table) or ends_s[-1] <= starts_s[0]:  # nothing ran, or in no time
+        return Series(label, [], [], color, Style.STEP)
     first_s, last_s = float(starts_s[0]), float(ends_s[-1])
     edges = np.linspace(first_s, last_s, 201)
     values = table[column].to_numpy(float)

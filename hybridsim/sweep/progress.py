@@ -71,10 +71,12 @@ class SweepProgress:
         self._bar.update(self._task, description=self._title())
         if isinstance(event, Failed):
             label = self._labels[event.index]
-            self._console.print(f"failed: {label}: {event.reason}", style="red", markup=False)
+            failed = f"failed: {label}: {event.reason}"
+            self._console.print(failed, style="red", markup=False, soft_wrap=True)
         elif not self._console.is_terminal:
             label = self._labels[event.index]
-            self._console.print(f"{self._title()}: {label}", markup=False, highlight=False)
+            ended = f"{self._title()}: {label}"
+            self._console.print(ended, markup=False, highlight=False, soft_wrap=True)
 
     def _advance(self, index: int, num_requests: int) -> None:
         step = min(num_requests, self._sizes[index] - self._advanced[index])

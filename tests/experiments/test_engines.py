@@ -136,7 +136,7 @@ def test_engine_show_prints_what_a_user_asks_before_start():
         ("sglang-0.5.23", "max_mamba_cache_size=2", ["engine.max_mamba_cache_size", "at least 5"]),
         ("sglang-0.5.23", "kv_tokens=9", ["engine.kv_tokens", "under cache"]),
         ("vllm-0.33.0", "foo=1", ["engine.foo", "max_model_len"]),
-        ("vllm-0.33.0", "spec_k=99999999999", ["--memory", "room for at least 2"]),
+        ("vllm-0.33.0", "block_size=99999999", ["--memory", "room for at least 2"]),
         ("vllm-0.33.0", "user_block_size=many", ["engine.user_block_size", "'many'", "integer"]),
         ("vllm-0.33.0", "max_model_len", ["--option", "key=value"]),
     ],

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hybridsim.errors import UserError, unknown_name
+from hybridsim.errors import UserError, shorten, unknown_name
 
 Version = Literal["0.33.0", "0.27.1"]
 VERSIONS: tuple[str, ...] = ("0.33.0", "0.27.1")
@@ -11,6 +11,7 @@ MODES = {"0.33.0": ("align", "none"), "0.27.1": ("align", "none", "all")}
 DTYPES = ("bf16", "fp16", "fp32", "fp8")
 
 
+_MOST, _MOST_DRAFTS = 2**40, 1024  # beyond any engine, and byte counts still fit 64 bits
 _DEFAULT_RETENTION = ("retention", "default")
 
 
@@ -112,8 +113,13 @@ class VLLMOptions:
             value, least = getattr(self, key), 0 if key in natural else 1
             if (value is None and key not in positive) or (key, value) == _DEFAULT_RETENTION:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"engine.{key}", f"{value!r} is not allowed; allowed: an integer >= {least}")
+            most = _MOST_DRAFTS if key in ("spec_k", "draft_layers") else _MOST
+            if type(value) is not int or not least <= value <= most:
+                raise UserError(
+                    f"engine.{key}",
+                    f"{shorten(repr(value))} is not allowed; "
+                    f"allowed: an integer >= {least} and <= {most}",
+                )
         is_number = isinstance(self.watermark, int | float) and self.watermark is not True
         if not is_number or not 0 <= self.watermark < 1:
             raise UserError("engine.watermark", f"{self.watermark!r} is not in [0, 1)")
