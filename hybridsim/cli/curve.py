@@ -101,7 +101,7 @@ def _curve(
         layout=layout, page_size=page_size, warmup=warmup, first=first, option=option,
         overrides=overrides, checkpoint=checkpoint, eviction=eviction, thinning=thinning,
     )  # fmt: skip
-    memories = sizes(grid, "--grid") if grid else []
+    memories = [] if grid is None else sizes(grid, "--grid")
     console = Console(stderr=True)
 
     def folder(name: str) -> Path:

@@ -84,7 +84,7 @@ class ResearchPlanner:
         best = descend(self.bench, around.at, {EVICTION: self.evictions})
         if best is not around.at:
             fraction, around = climb(self.bench, best, fraction, self.step, _with_fraction)
-        by_policy = {label: stand.trial for label, stand in stands.items()}
+        by_policy = {self._label(label, s.trial): s.trial for label, s in stands.items()}
         by_policy |= self._other_evictions(name, memory_bytes)
         return MemoryPlan(
             memory_bytes,

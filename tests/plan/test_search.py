@@ -117,3 +117,17 @@ def test_evictions_are_tried_on_the_winner_and_counted_in_its_name():
     assert all("cache.eviction" not in trial.settings for trial in alone.trials)
     assert plan.one_pass is not None
     assert plan.one_pass.is_exact == (plan.label == "turn_end")
+
+
+def test_the_first_eviction_is_where_the_search_starts():
+    requests = chats(3)
+    rules = CacheRules(MODEL.kv_bytes_per_token, MODEL.state_bytes, 16)
+    bench = Bench("research", MODEL, requests, fixed={"cache.page_size": 16})
+    planner = ResearchPlanner(
+        bench, rules, {"turn_end": "turn_end"}, step=0.05, evictions=["lfu", "fifo"]
+    )
+    plan = planner.plan(300 * MIB)
+    assert set(plan.by_policy) == {"turn_end, lfu", "turn_end, fifo"}
+    assert {trial.settings["cache.eviction"] for trial in bench.trials} == {"lfu", "fifo"}
+    assert plan.one_pass is not None
+    assert not plan.one_pass.is_exact
