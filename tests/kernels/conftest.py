@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -29,3 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def half_dtype(device: str) -> "torch.dtype":
     """The 16-bit type of matrix products: the interpreter multiplies float16 but not bfloat16."""
     return torch.bfloat16 if device == "cuda" else torch.float16
+
+
+@pytest.fixture
+def filler_rows():
+    """Rows that only fill a step up hold what their memory held; the interpreter warns of it."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        yield

@@ -56,7 +56,7 @@ def test_drawn_steps_keep_to_the_scheduler_s_budget():
         assert len(shape.contexts) <= 256
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.usefixtures("filler_rows")
 @pytest.mark.parametrize("name", ["next", "kimi"])
 def test_parts_run_over_their_layers(name, device, half_dtype):
     """2 of each at least: tokens or requests, and sequences, prefixes or contexts."""
