@@ -17,8 +17,7 @@ from hybridsim.cost import efficiency as classes
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
 from hybridsim.cost.fitting import Step, chunks_of
 from hybridsim.cost.gpus import GPUS, Gpu
-from hybridsim.cost.least_squares import LargerOfTwo
-from hybridsim.cost.profiled import Bench, Source, shipped_sources
+from hybridsim.cost.profiled import Bench, Fit, Source, shipped_sources
 from hybridsim.cost.relative import Rows, fit_relative
 from hybridsim.cost.roofline import RooflineCost
 
@@ -27,52 +26,53 @@ CARD = "h200"
 KERNELS = Path("results/kernels/h200.json")
 # No profile of a single GPU has these: a ring's share of the link, an all-reduce's latency.
 ASSUMED = {"link": 0.7, "allreduce_latency_s": 8e-6}
-# Parts of a profile that a class of kernels is fitted on, the kind of layers that it is named for,
-# and the kinds that are a multiple of it.
-_PARTS = {
-    classes.ATTENTION_PREFILL: ("full_prefill", "full_prefill_of_4"),
-    classes.ATTENTION_DECODE: ("full_decode",),
-    classes.SCAN_PREFILL: ("recurrent_prefill",),
-    classes.SCAN_DECODE: ("recurrent_decode",),
+# Parts of a profile that are fitted together, and kinds of layers that have kernels of their own.
+_MIXERS = {
+    ("full_prefill", "full_prefill_of_4"): ("gqa", "mla"),
+    ("full_decode",): ("gqa", "mla"),
+    ("recurrent_prefill",): ("gated_deltanet", "kda"),
+    ("recurrent_decode",): ("gated_deltanet", "kda"),
 }
-_USUAL = {name: "gqa" if "attention" in name else "gated_deltanet" for name in _PARTS}
-_OTHERS = {name: ("mla",) if "attention" in name else ("kda",) for name in _PARTS}
+# Bound by memory at all points: the compute share of these stands in.
+_COMPUTE_LIKE = {
+    classes.ATTENTION_DECODE: classes.ATTENTION_PREFILL,
+    classes.SCAN_DECODE: classes.SCAN_PREFILL,
+    classes.COPY: classes.MATMUL,
+    classes.POINTWISE: classes.MATMUL,
+}
+Values = dict[str, float]
 
 
-def fit_classes(bench: Bench, relative: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """Shares, fixed times and errors of every class of kernels.
-
-    Kinds of layers that profiles have besides the usual ones replace their rates in `relative`.
-    """
+def fit_classes(bench: Bench) -> tuple[dict[str, Values], dict[str, dict[str, Values]]]:
+    """Shares, fixed times and errors of every class, and of kinds of layers beside the first."""
     head = bench.fit("head")
     # Dense layers stream their weights as the head does, the one product that is measured alone;
     # what few tokens take beyond that are the launches and drains of each layer.
-    dense = bench.fit("dense", memory=head.memory)
-    with_experts = any("experts" in source.data["operators"] for source in bench.sources)
-    mixers = {name: bench.fit(*_PARTS[name], kind=_USUAL[name]) for name in _PARTS}
-    for name, kinds in _OTHERS.items():
-        for kind in kinds:
-            factor = bench.factor(mixers[name], kind, *_PARTS[name])
-            if factor is not None:
-                relative.setdefault(name, {})[kind] = factor
-    attention, scan = mixers[classes.ATTENTION_PREFILL], mixers[classes.SCAN_PREFILL]
-    return {
-        classes.MATMUL: _ceiling(dense),
-        classes.POINTWISE: _ceiling(dense) | {"memory": 1 / dense.extra, "fixed_s": 0.0},
-        classes.HEAD: _ceiling(head),
-        # Where no profile has experts, their products are taken to attain what others do.
-        classes.EXPERTS: _ceiling(bench.fit("experts") if with_experts else dense),
-        classes.ATTENTION_PREFILL: _ceiling(attention),
-        classes.ATTENTION_DECODE: _ceiling(mixers[classes.ATTENTION_DECODE], attention),
-        classes.SCAN_PREFILL: _ceiling(scan),
-        classes.SCAN_DECODE: _ceiling(mixers[classes.SCAN_DECODE], scan),
-        classes.COPY: _ceiling(bench.fit("copy"), dense),
+    weights = {classes.MATMUL: head[classes.HEAD].memory}
+    usual = head | bench.aligned().fit("dense", memory=weights) | bench.fit("copy")
+    # Where no profile has experts, their products are taken to attain what others do.
+    usual[classes.EXPERTS] = usual[classes.MATMUL]
+    if bench.has(["experts"]):
+        usual |= bench.fit("experts")
+    others: dict[str, dict[str, Fit]] = {}
+    for names, known in _MIXERS.items():
+        first, *more = [kind for kind in known if bench.has(names, kind)]
+        usual |= bench.fit(*names, kind=first)
+        for kind in more:
+            for part, fit in bench.fit(*names, kind=kind).items():
+                others.setdefault(part, {})[kind] = fit
+    found = {part: _values(part, usual) for part in classes.CLASSES}
+    kinds = {
+        part: {kind: _values(part, usual | {part: fit}) for kind, fit in fits.items()}
+        for part, fits in others.items()
     }
+    return found, kinds
 
 
-def _ceiling(fit: LargerOfTwo, compute_of: LargerOfTwo | None = None) -> dict[str, float]:
-    """`compute_of`: whose compute share stands in where memory bounds all points."""
-    compute = compute_of if compute_of is not None and not fit.num_compute else fit
+def _values(part: str, fits: Mapping[str, Fit]) -> Values:
+    """Of one class; where memory bounds all its points, another's compute share stands in."""
+    fit = fits[part]
+    compute = fit if fit.is_bound else fits[_COMPUTE_LIKE.get(part, part)]
     return {
         "compute": 1 / compute.compute,
         "memory": 1 / fit.memory,
@@ -83,11 +83,12 @@ def _ceiling(fit: LargerOfTwo, compute_of: LargerOfTwo | None = None) -> dict[st
 
 def fit_overhead(bench: Bench, rest: Efficiency) -> float:
     """Seconds of a step beyond its parts: least squares of relative errors on the fit's steps."""
-    short = np.concatenate([
-        [(step["median_s"], seconds) for step, seconds in predictions(bench.gpu, source, rest)]
+    pairs = [
+        (step["median_s"], seconds)
         for source in bench.sources
-    ])  # fmt: skip
-    measured, parts = short.T
+        for step, seconds in predictions(bench.gpu, source, rest)
+    ]
+    measured, parts = np.array(pairs).T
     return max(0.0, float(np.sum((1 - parts / measured) / measured) / np.sum(measured**-2.0)))
 
 
@@ -107,7 +108,7 @@ def predictions(
 
 def fit_ceilings(bench: Bench, rows: Rows) -> dict[str, Any]:
     """The ceilings file, from profiles and the kernels' table of the same card."""
-    relative = fit_relative(rows)
+    found_classes, kinds = fit_classes(bench)
     found: dict[str, Any] = {
         "format": FORMAT,
         "gpu": bench.gpu.name,
@@ -116,13 +117,25 @@ def fit_ceilings(bench: Bench, rows: Rows) -> dict[str, Any]:
             for source in bench.sources
         ],
         "floors": {key: bench.best(key) for key in ("copy_bytes_per_s", "matmul_flops_per_s")},
-        "classes": fit_classes(bench, relative),
-        "relative": relative,
+        "classes": found_classes,
+        "kinds": kinds,
+        "relative": _without(fit_relative(rows), kinds),
         "step_overhead_s": 0.0,
         "assumed": ASSUMED,
     }
     found["step_overhead_s"] = fit_overhead(bench, parse_efficiency(found))
     return {key: _rounded(value) for key, value in found.items()}
+
+
+def _without(
+    relative: Mapping[str, Mapping[str, float]], kinds: Mapping[str, Mapping[str, Values]]
+) -> dict[str, dict[str, float]]:
+    """The kinds that no profile has; of others the measured ceilings are better."""
+    rest = {
+        part: {kind: x for kind, x in factors.items() if kind not in kinds.get(part, {})}
+        for part, factors in relative.items()
+    }
+    return {part: factors for part, factors in rest.items() if factors}
 
 
 def _rounded(value: Any) -> Any:

@@ -13,18 +13,19 @@ from typing import Any
 
 # The parts of a step, one class of kernels each.
 MATMUL, POINTWISE, HEAD, EXPERTS = "matmul", "pointwise", "head", "experts"
-ATTENTION_PREFILL, ATTENTION_DECODE = "attention_prefill", "attention_decode"
+ATTENTION_PREFILL, ATTENTION_PREFIX = "attention_prefill", "attention_prefix"
+ATTENTION_DECODE = "attention_decode"
 SCAN_PREFILL, SCAN_DECODE, COPY = "scan_prefill", "scan_decode", "copy"
 CLASSES = (
-    MATMUL, POINTWISE, HEAD, EXPERTS, ATTENTION_PREFILL, ATTENTION_DECODE, SCAN_PREFILL,
-    SCAN_DECODE, COPY,
+    MATMUL, POINTWISE, HEAD, EXPERTS, ATTENTION_PREFILL, ATTENTION_PREFIX, ATTENTION_DECODE,
+    SCAN_PREFILL, SCAN_DECODE, COPY,
 )  # fmt: skip
 SHIPPED = Path(__file__).with_name("ceilings.json")
 
 # What the user's keys `efficiency: {matmul: 0.8}` change: a share of every class they stand for.
 _COMPUTE_OF = {
     "matmul": (MATMUL, HEAD, EXPERTS),
-    "attention": (ATTENTION_PREFILL, ATTENTION_DECODE),
+    "attention": (ATTENTION_PREFILL, ATTENTION_PREFIX, ATTENTION_DECODE),
     "scan": (SCAN_PREFILL, SCAN_DECODE),
 }
 _WHOLE = ("step_overhead_s", "link", "allreduce_latency_s")  # fields of Efficiency itself
@@ -47,12 +48,14 @@ class Ceiling:
 class Efficiency:
     """Ceilings of all classes; the default of each is the peak itself.
 
-    relative: for a class, kinds of layers whose rates are that multiple of the class's (such as
-    `kda` in scan_prefill). step_overhead_s: of a step, whatever is in it. link: share of the link's
-    rate, allreduce_latency_s: of one all-reduce whatever its size; both are assumed, not measured.
+    kinds: for a class, ceilings of kinds of layers that have kernels of their own (`mla` in
+    attention_decode). relative: kinds whose rates are only known as a multiple of the class's.
+    step_overhead_s: of a step, whatever is in it. link: share of the link's rate,
+    allreduce_latency_s: of one all-reduce whatever its size; both are assumed, not measured.
     """
 
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, Ceiling]] = field(default_factory=dict)
     relative: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     step_overhead_s: float = 0.0
     link: float = 1.0
@@ -60,10 +63,11 @@ class Efficiency:
 
     def ceiling(self, part: str, kind: str = "") -> Ceiling:
         """Of a class of kernels, for layers of `kind` where these differ."""
+        own = self.kinds.get(part, {}).get(kind)
+        if own is not None:
+            return own
         found = self.ceilings.get(part, Ceiling())
         factor = self.relative.get(part, {}).get(kind, 1.0)
-        if factor == 1.0:
-            return found
         return replace(found, compute=found.compute * factor, memory=found.memory * factor)
 
     def changed(self, given: Mapping[str, float]) -> "Efficiency":
@@ -73,21 +77,33 @@ class Efficiency:
         all shares of bandwidth; layer_overhead_s: the fixed time of a layer, in place of those of
         its parts.
         """
-        ceilings = {part: self.ceiling(part) for part in CLASSES}
-        relative = dict(self.relative)
-        for key, parts in _COMPUTE_OF.items():
-            for part in parts if key in given else ():
-                ceilings[part] = replace(ceilings[part], compute=given[key])
-                relative.pop(part, None)
-        if "memory" in given:
-            ceilings = {p: replace(x, memory=given["memory"]) for p, x in ceilings.items()}
-        if "layer_overhead_s" in given:
-            ceilings = {p: replace(x, fixed_s=0.0) for p, x in ceilings.items()}
-            # Counted once for a mixer and once for an FFN: a layer has both as a rule.
-            half_s = given["layer_overhead_s"] / 2
-            ceilings[MATMUL] = replace(ceilings[MATMUL], fixed_s=half_s)
-        own = {key: given[key] for key in _WHOLE if key in given}
-        return replace(self, ceilings=ceilings, relative=relative, **own)
+        return replace(
+            self,
+            ceilings={part: _changed(self.ceiling(part), part, given) for part in CLASSES},
+            kinds={
+                part: {kind: _changed(own, part, given) for kind, own in kinds.items()}
+                for part, kinds in self.kinds.items()
+            },
+            relative={
+                part: factors
+                for part, factors in self.relative.items()
+                if not any(part in _COMPUTE_OF[key] for key in given.keys() & _COMPUTE_OF.keys())
+            },
+            **{key: given[key] for key in _WHOLE if key in given},
+        )
+
+
+def _changed(ceiling: Ceiling, part: str, given: Mapping[str, float]) -> Ceiling:
+    for key, parts in _COMPUTE_OF.items():
+        if key in given and part in parts:
+            ceiling = replace(ceiling, compute=given[key])
+    if "memory" in given:
+        ceiling = replace(ceiling, memory=given["memory"])
+    if "layer_overhead_s" in given:
+        # Counted once for a mixer and once for an FFN: a layer has both as a rule.
+        half_s = given["layer_overhead_s"] / 2 if part == MATMUL else 0.0
+        ceiling = replace(ceiling, fixed_s=half_s)
+    return ceiling
 
 
 @cache
@@ -98,14 +114,18 @@ def measured_efficiency() -> Efficiency:
 
 def parse_efficiency(data: Mapping[str, Any]) -> Efficiency:
     """From the JSON object of a ceilings file."""
-    ceilings = {
-        part: Ceiling(values["compute"], values["memory"], values["fixed_s"])
-        for part, values in data["classes"].items()
-    }
     return Efficiency(
-        ceilings,
+        _ceilings(data["classes"]),
+        {part: _ceilings(kinds) for part, kinds in data["kinds"].items()},
         data["relative"],
         data["step_overhead_s"],
         data["assumed"]["link"],
         data["assumed"]["allreduce_latency_s"],
     )
+
+
+def _ceilings(data: Mapping[str, Mapping[str, float]]) -> dict[str, Ceiling]:
+    return {
+        name: Ceiling(values["compute"], values["memory"], values["fixed_s"])
+        for name, values in data.items()
+    }

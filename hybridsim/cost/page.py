@@ -18,7 +18,8 @@ _WHAT = {
     classes.POINTWISE: ("norms, gates, activations, rotary embedding", "activations", ""),
     classes.HEAD: ("logits", "weights", "step"),
     classes.EXPERTS: ("products of routed experts", "weights of those touched", "expert layer"),
-    classes.ATTENTION_PREFILL: ("attention of chunks", "KV", "attention layer"),
+    classes.ATTENTION_PREFILL: ("attention of new tokens", "KV, queries", "attention layer"),
+    classes.ATTENTION_PREFIX: ("attention of new tokens to a paged prefix", "KV", ""),
     classes.ATTENTION_DECODE: ("attention of one token a request", "KV", "attention layer"),
     classes.SCAN_PREFILL: ("convolution and chunked recurrence", "states, inputs", "layer"),
     classes.SCAN_DECODE: ("recurrence of one token a request", "states", "layer"),
@@ -35,13 +36,19 @@ def ceilings_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, (what, of_what, each) in _WHAT.items():
-        values = data["classes"][name]
-        compute = "" if name in (classes.POINTWISE, classes.COPY) else f"{values['compute']:.3f}"
-        fixed = f"{values['fixed_s'] * 1e6:.1f}, {each}" if each else ""
-        memory = f"{values['memory']:.3f} ({of_what})"
-        error = f"{values['error']:.1%}"
-        lines.append(f"| `{name}` | {what} | {compute} | {memory} | {fixed} | {error} |")
+        lines.append(_line(f"`{name}`", what, of_what, each, name, data["classes"][name]))
+        for kind, values in data["kinds"].get(name, {}).items():
+            lines.append(_line(f"`{name}`, {kind}", "", of_what, each, name, values))
     return "\n".join([*lines, "", *_rest(data)])
+
+
+def _line(
+    title: str, what: str, of_what: str, each: str, name: str, values: Mapping[str, float]
+) -> str:
+    compute = "" if name in (classes.POINTWISE, classes.COPY) else f"{values['compute']:.3f}"
+    fixed = f"{values['fixed_s'] * 1e6:.1f}, {each}" if each else ""
+    memory = f"{values['memory']:.3f} ({of_what})"
+    return f"| {title} | {what} | {compute} | {memory} | {fixed} | {values['error']:.1%} |"
 
 
 def _rest(data: Mapping[str, Any]) -> Iterator[str]:
@@ -62,7 +69,10 @@ def _rest(data: Mapping[str, Any]) -> Iterator[str]:
         for name, factors in data["relative"].items()
         for kind, factor in factors.items()
     ]
-    yield f"Rates of other kinds of layers are multiples of these: {', '.join(kinds)}."
+    yield (
+        "Rates of kinds of layers that no profile has are multiples of these, from kernels timed "
+        f"side by side: {', '.join(kinds)}."
+    )
 
 
 def renewed(page: str) -> str:

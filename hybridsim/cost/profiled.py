@@ -13,10 +13,10 @@ from hybridsim.cost import work as count
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.counts import StepCounts, count_step
 from hybridsim.cost.gpus import Gpu
-from hybridsim.cost.least_squares import LargerOfTwo, fit_larger_of_two
+from hybridsim.cost.least_squares import Floors, fit_floors
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.work import Work
-from hybridsim.models import ModelSpec, get_model
+from hybridsim.models import ModelSpec, MoeSpec, get_model
 
 At = tuple[int, ...]
 
@@ -31,24 +31,24 @@ def _decode_at(counts: StepCounts, at: At) -> list[Work]:
     ]
 
 
-def _prefill_at(part: str, counts: StepCounts, chunks: list[PrefillChunk]) -> list[Work]:
-    return [work for work in count.prefill_work(counts, chunks) if work.part == part]
+def _attention_at(counts: StepCounts, *chunks: PrefillChunk) -> list[Work]:
+    work = count.prefill_work(counts, chunks)
+    return [one for one in work if one.part != classes.SCAN_PREFILL]
+
+
+def _scan_at(counts: StepCounts, *chunks: PrefillChunk) -> list[Work]:
+    work = count.prefill_work(counts, chunks)
+    return [one for one in work if one.part == classes.SCAN_PREFILL]
 
 
 # A profile's part -> what the step counts say of one of its points.
 WORK_AT: dict[str, Callable[[StepCounts, At], list[Work]]] = {
     "dense": lambda counts, at: count.token_work(counts, at[0], 0)[:2],
     "head": lambda counts, at: count.token_work(counts, 0, at[0])[2:3],
-    "recurrent_prefill": lambda counts, at: _prefill_at(
-        classes.SCAN_PREFILL, counts, [PrefillChunk(at[0], 0)] * at[1]
-    ),
+    "recurrent_prefill": lambda counts, at: _scan_at(counts, *[PrefillChunk(at[0], 0)] * at[1]),
     "recurrent_decode": lambda counts, at: count.scan_decode_work(counts, at[0]),
-    "full_prefill": lambda counts, at: _prefill_at(
-        classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])]
-    ),
-    "full_prefill_of_4": lambda counts, at: _prefill_at(
-        classes.ATTENTION_PREFILL, counts, [PrefillChunk(at[0], at[1])] * 4
-    ),
+    "full_prefill": lambda counts, at: _attention_at(counts, PrefillChunk(*at)),
+    "full_prefill_of_4": lambda counts, at: _attention_at(counts, *[PrefillChunk(*at)] * 4),
     "full_decode": _decode_at,
     "experts": lambda counts, at: [
         work for work in count.token_work(counts, at[0], 0) if work.part == classes.EXPERTS
@@ -66,6 +66,31 @@ class Source:
     @staticmethod
     def of(data: Mapping[str, Any]) -> "Source":
         return Source(data, get_model(data["model"]).for_rank(data["tp"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One class of a fit: coefficients (1 / share) of both floors, and what the whole fit has.
+
+    is_bound: whether some point is bound by operations; if none is, `compute` is a lower bound.
+    """
+
+    compute: float
+    memory: float
+    fixed_s: float
+    is_bound: bool
+    error: float
+
+    @staticmethod
+    def of(floors: Floors, index: int) -> "Fit":
+        """The class `index`. Launches are those of the first class of a part."""
+        return Fit(
+            floors.compute[index],
+            floors.memory[index],
+            0.0 if index else floors.fixed_s,
+            floors.num_compute[index] > 0,
+            floors.error,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,31 +112,40 @@ class Bench:
                     if not kind or works[0].kind == kind:
                         yield works, point["median_s"]
 
-    def fit(self, *names: str, kind: str = "", memory: float | None = None) -> LargerOfTwo:
-        """Coefficients (1 / share) of a class of kernels, from the points of the named parts.
+    def fit(
+        self, *names: str, kind: str = "", memory: Mapping[str, float] | None = None
+    ) -> dict[str, "Fit"]:
+        """The classes of kernels in the named parts, from their points together.
 
-        No share may pass what a plain matrix product or copy attained in the same runs.
+        memory: coefficients of classes that are known from elsewhere. No share may pass what a
+        plain matrix product or copy attained in the same runs.
         """
         points = list(self.points(names, kind))
-        terms = np.array([_terms(works, self.gpu) for works, _ in points])
+        found = list(dict.fromkeys(one.part for works, _ in points for one in works))
+        known = {found.index(part): value for part, value in (memory or {}).items()}
+        floors = np.array([_floors(works, found, self.gpu) for works, _ in points])
+        launches = np.array([float(works[0].num_launches) for works, _ in points])
+        least = (
+            self.gpu.flops_per_s / self.best("matmul_flops_per_s"),
+            self.gpu.hbm_bytes_per_s / self.best("copy_bytes_per_s"),
+        )
         seconds = np.array([seconds for _, seconds in points])
-        compute = self.gpu.flops_per_s / self.best("matmul_flops_per_s")
-        streams = self.gpu.hbm_bytes_per_s / self.best("copy_bytes_per_s")
-        return fit_larger_of_two(terms, seconds, (compute, streams, streams, 0.0), memory)
+        result = fit_floors(floors, launches, seconds, least, known)
+        return {part: Fit.of(result, index) for index, part in enumerate(found)}
 
-    def factor(self, of: LargerOfTwo, kind: str, *names: str) -> float | None:
-        """Rates of layers of `kind` over those of `of`, with the same fixed times; None if absent.
+    def aligned(self) -> "Bench":
+        """Without models whose router has an odd width, if there are others.
 
-        Least squares of relative errors, in 1 / factor.
+        The matrix library has fast kernels for multiples of 8 columns only. The whole-model step
+        makes the router's logits and the gate of shared experts in one product, which is 513
+        columns wide for 512 experts, and slow in a way that no serving engine needs to be.
         """
-        points = list(self.points(names, kind))
-        if not points:
-            return None
-        terms = np.array([_terms(works, self.gpu) for works, _ in points])
-        seconds = np.array([seconds for _, seconds in points])
-        floors = np.maximum(terms[:, 0] * of.compute, terms[:, 1] * of.memory) / seconds
-        rest = 1 - terms[:, 3] * of.fixed_s / seconds
-        return float(np.sum(floors**2) / np.sum(floors * rest))
+        found = [source for source in self.sources if not _has_odd_router(source.model)]
+        return Bench(self.gpu, found or self.sources)
+
+    def has(self, names: Sequence[str], kind: str = "") -> bool:
+        """Whether there are points of these parts with layers of `kind`."""
+        return next(self.points(names, kind), None) is not None
 
     def best(self, floor: str) -> float:
         """The highest plain rate of the card in any of the runs."""
@@ -130,15 +164,19 @@ def work_at(name: str, model: ModelSpec, at: At) -> list[Work]:
     return WORK_AT[name](_counts(model), at)
 
 
-def _terms(works: list[Work], gpu: Gpu) -> list[float]:
-    """Both floors in seconds at peak rates, those of pointwise operators apart, launches."""
-    extra = sum(work.moved_bytes for work in works if work.part == classes.POINTWISE)
-    main = [work for work in works if work.part != classes.POINTWISE]
+def _has_odd_router(model: ModelSpec) -> bool:
+    experts = [ffn for ffn in model.ffn_layers if isinstance(ffn, MoeSpec)]
+    return any((ffn.num_experts + ffn.shared_gate) % 8 for ffn in experts)
+
+
+def _floors(works: list[Work], parts: Sequence[str], gpu: Gpu) -> list[tuple[float, float]]:
+    """Both floors in seconds at peak rates, a pair for each class of kernels."""
     return [
-        sum(work.flops for work in main) / gpu.flops_per_s,
-        sum(work.moved_bytes for work in main) / gpu.hbm_bytes_per_s,
-        extra / gpu.hbm_bytes_per_s,
-        sum(work.num_launches for work in main),
+        (
+            sum(work.flops for work in works if work.part == part) / gpu.flops_per_s,
+            sum(work.moved_bytes for work in works if work.part == part) / gpu.hbm_bytes_per_s,
+        )
+        for part in parts
     ]
 
 

@@ -43,7 +43,7 @@ def prefill_work(counts: StepCounts, chunks: Sequence[PrefillChunk]) -> list[Wor
     """Attention and recurrences of chunks: one launch for all, so they share its two floors."""
     if not chunks:
         return []
-    work = [_attention_prefill(kind, chunks) for kind in counts.attention]
+    work = [one for kind in counts.attention for one in _attention_prefill(kind, chunks)]
     num_tokens = sum(chunk.num_new_tokens for chunk in chunks)
     for kind in counts.recurrent:
         flops = kind.num_layers * sum(kind.spec.prefill_flops(x.num_new_tokens) for x in chunks)
@@ -53,17 +53,23 @@ def prefill_work(counts: StepCounts, chunks: Sequence[PrefillChunk]) -> list[Wor
     return work
 
 
-def _attention_prefill(kind: AttentionCount, chunks: Sequence[PrefillChunk]) -> Work:
-    flops = moved_bytes = 0
+def _attention_prefill(kind: AttentionCount, chunks: Sequence[PrefillChunk]) -> list[Work]:
+    """New tokens among themselves, and with their prefixes, which lie in pages."""
+    flops = moved_bytes = prefix_flops = prefix_bytes = 0
     window = kind.spec.window
     for chunk in chunks:
         new, prefix = chunk.num_new_tokens, chunk.num_prefix_tokens
-        flops += kind.num_layers * kind.spec.prefill_flops(new, prefix)
-        read = prefix if window is None else min(prefix, window)
+        alone = kind.num_layers * kind.spec.prefill_flops(new, 0)
+        flops += alone
         # New keys and values are written and read, those of the prefix only read.
-        moved_bytes += (read + 2 * new) * kind.kv_bytes_per_token
-        moved_bytes += new * kind.io_bytes_per_token
-    return Work(classes.ATTENTION_PREFILL, flops, moved_bytes, kind.num_layers, kind.name)
+        moved_bytes += new * (2 * kind.kv_bytes_per_token + kind.io_bytes_per_token)
+        prefix_flops += kind.num_layers * kind.spec.prefill_flops(new, prefix) - alone
+        read = prefix if window is None else min(prefix, window)
+        prefix_bytes += read * kind.kv_bytes_per_token
+    return [
+        Work(classes.ATTENTION_PREFILL, flops, moved_bytes, kind.num_layers, kind.name),
+        Work(classes.ATTENTION_PREFIX, prefix_flops, prefix_bytes, 0, kind.name),
+    ]
 
 
 def scan_decode_work(counts: StepCounts, num_decodes: int) -> list[Work]:

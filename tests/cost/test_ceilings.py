@@ -1,6 +1,7 @@
 """The shipped ceilings: refitted, planted and found again, judged on steps that no fit has seen."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from hybridsim.cost.efficiency import (
     parse_efficiency,
 )
 from hybridsim.cost.fitting import chunks_of, judge
-from hybridsim.cost.least_squares import bounded_least_squares, fit_larger_of_two
+from hybridsim.cost.least_squares import bounded_least_squares, fit_floors
 from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import fit_relative
 from hybridsim.errors import UserError
@@ -68,20 +69,22 @@ def test_no_class_beats_what_was_measured_of_the_card():
         assert ceiling.fixed_s >= 0
 
 
-def test_the_roofline_is_near_measured_steps(repo_dir):
-    """200 held-out steps: before there were measured ceilings the median error was 38 %."""
-    path = repo_dir / "results" / "calibration" / "held_out_steps.json"
+@pytest.mark.parametrize("name", ["qwen3.5-0.8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"])
+def test_the_roofline_is_near_measured_steps(repo_dir, name):
+    """Held-out steps of whole models; with guessed shares the median error was 38 % on the first.
+    The bounds are what docs/cost.md says, rounded up."""
+    path = repo_dir / "results" / "calibration" / f"h200.{name}.steps.json"
     if not path.exists():
         pytest.skip("the measured steps are not in this checkout")
     steps = json.loads(path.read_text())["steps"]
-    cost = get_cost_model("h200", get_model("qwen3.5-0.8b"))
+    cost = get_cost_model("h200", get_model(name))
     predicted = [
         cost.step_s(chunks_of(x), x["num_decodes"], x["decode_context_tokens"]) for x in steps
     ]
     result = judge(np.array(predicted), np.array([x["median_s"] for x in steps]))
-    assert result.median_absolute < 0.06
+    assert result.median_absolute < 0.04
     assert result.p95_absolute < 0.15
-    assert abs(result.bias) < 0.03
+    assert abs(result.bias) < 0.04
 
 
 def planted_profile(efficiency, name="qwen3.5-0.8b"):
@@ -102,7 +105,8 @@ def planted_profile(efficiency, name="qwen3.5-0.8b"):
         "recurrent_prefill": [((n, k), parts(("scan_prefill",), [PrefillChunk(n, 0)] * k, 0, 0))
                               for n in tokens for k in (1, 3)],
         "recurrent_decode": [((n,), parts(("scan_decode",), (), n, n)) for n in requests],
-        "full_prefill": [((n, p), parts(("attention_prefill",), [PrefillChunk(n, p)], 0, 0))
+        "full_prefill": [((n, p), parts(("attention_prefill", "attention_prefix"),
+                                         [PrefillChunk(n, p)], 0, 0))
                          for n in tokens for p in (0, 1000, 30000)],
         "full_decode": [((n, c), parts(("attention_decode",), (), n, n * c))
                         for n in requests for c in (64, 1000, 16000)],
@@ -136,13 +140,15 @@ def planted_ceilings(rng):
     }
     # What no point is bound by cannot be found: scans are bound by their operations, as in reality.
     planted["scan_prefill"] = Ceiling(rng.uniform(0.03, 0.1), 0.75, 2e-5)
+    # Launches belong to the first class of a part.
     planted["pointwise"] = Ceiling(1.0, planted["pointwise"].memory, 0.0)
+    planted["attention_prefix"] = replace(planted["attention_prefix"], fixed_s=0.0)
     # Weights are read as the head reads them, which is how the fit tells them from launches.
     planted["matmul"] = Ceiling(0.7, planted["head"].memory, planted["matmul"].fixed_s)
     return planted
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_planted_ceilings_are_found_again(kernel_rows, seed):
     """Of a card that keeps to the formula, the fit gives back the formula's own numbers."""
     rng = np.random.default_rng(seed)
@@ -159,35 +165,57 @@ def test_planted_ceilings_are_found_again(kernel_rows, seed):
         assert now["fixed_s"] == pytest.approx(was.fixed_s, rel=1e-3, abs=1e-9), part
         if part != "scan_prefill":
             assert now["memory"] == pytest.approx(was.memory, rel=1e-3), part
-        if part in ("matmul", "scan_prefill", "attention_prefill"):
+        if part in ("matmul", "scan_prefill", "attention_prefill", "attention_prefix"):
             assert now["compute"] == pytest.approx(was.compute, rel=1e-3), part
     assert found["step_overhead_s"] == pytest.approx(overhead_s, rel=1e-2)
 
 
 def test_models_fitted_together_give_experts_and_other_kinds_of_layers(kernel_rows):
-    """Three profiles of one card: the experts of two, and of one KDA at 0.6 and MLA at 0.4 of the
-    rates of the others' layers."""
-    planted = planted_ceilings(np.random.default_rng(9))
-    relative = {
-        "scan_prefill": {"kda": 0.6}, "scan_decode": {"kda": 0.6},
-        "attention_prefill": {"mla": 0.4}, "attention_decode": {"mla": 0.4},
-    }  # fmt: skip
-    efficiency = Efficiency(planted, relative, step_overhead_s=5e-5)
+    """Three profiles of one card: the experts of two, and of one KDA and MLA with rates and fixed
+    times of their own."""
+    rng = np.random.default_rng(9)
+    planted = planted_ceilings(rng)
+    kinds = {
+        "scan_prefill": {"kda": Ceiling(0.05, 0.75, 3e-5)},
+        "scan_decode": {"kda": Ceiling(0.5, 0.6, 7e-6)},
+        "attention_prefill": {"mla": Ceiling(0.4, 0.3, 2e-5)},
+        "attention_prefix": {"mla": Ceiling(0.3, 0.2, 0.0)},
+        "attention_decode": {"mla": Ceiling(0.5, 0.4, 1e-5)},
+    }
+    efficiency = Efficiency(planted, kinds, step_overhead_s=5e-5)
     names = ("qwen3.5-0.8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b")
     sources = [Source.of(planted_profile(efficiency, name)) for name in names]
     found = fit_ceilings(Bench(H200, sources), kernel_rows)
     was, now = planted["experts"], found["classes"]["experts"]
-    assert now["memory"] == pytest.approx(was.memory, rel=1e-3)
-    assert now["compute"] == pytest.approx(was.compute, rel=1e-3)
-    assert now["fixed_s"] == pytest.approx(was.fixed_s, rel=1e-3)
-    for part, factors in relative.items():
-        for kind, factor in factors.items():
-            assert found["relative"][part][kind] == pytest.approx(factor, rel=1e-3), (part, kind)
-    # Mamba2 is in no profile: what the kernels' table says of it stays.
+    for field in ("memory", "compute", "fixed_s"):
+        assert now[field] == pytest.approx(getattr(was, field), rel=1e-3)
+    for part, (kind, own) in {part: next(iter(x.items())) for part, x in kinds.items()}.items():
+        now = found["kinds"][part][kind]
+        assert now["fixed_s"] == pytest.approx(own.fixed_s, rel=1e-2), part
+        if part == "scan_prefill":
+            assert now["compute"] == pytest.approx(own.compute, rel=1e-3)
+        elif part != "attention_prefix":  # latents are so few bytes that no point is bound by them
+            assert now["memory"] == pytest.approx(own.memory, rel=1e-2), part
+    # Mamba2 is in no profile: what the kernels' table says of it stays, and of KDA nothing.
+    expected = fit_relative(kernel_rows)["scan_prefill"]
+    assert set(found["relative"]["scan_prefill"]) == set(expected) - {"kda"}
     assert found["relative"]["scan_prefill"]["mamba2"] == pytest.approx(
-        fit_relative(kernel_rows)["scan_prefill"]["mamba2"], rel=1e-5
+        expected["mamba2"], rel=1e-5
     )
-    assert found["step_overhead_s"] == pytest.approx(5e-5, rel=1e-2)
+    assert found["step_overhead_s"] == pytest.approx(5e-5, rel=2e-2)
+
+
+def test_models_with_a_router_of_odd_width_say_nothing_of_dense_products(kernel_rows):
+    """512 experts and a gate are 513 columns, for which the library has no fast kernel: beside
+    another model their dense part counts for nothing, alone it is all there is."""
+    fast = Efficiency({part: Ceiling(0.6, 0.6, 1e-5) for part in CLASSES})
+    slow = Efficiency({**fast.ceilings, "matmul": Ceiling(0.3, 0.6, 1e-5)})
+    even = Source.of(planted_profile(fast, "kimi-linear-48b-a3b"))
+    odd = Source.of(planted_profile(slow, "qwen3-next-80b-a3b"))
+    assert Bench(H200, [even, odd]).aligned().sources == [even]
+    assert Bench(H200, [odd]).aligned().sources == [odd]
+    both = fit_ceilings(Bench(H200, [even, odd]), kernel_rows)["classes"]["matmul"]
+    assert both["compute"] == pytest.approx(0.6, rel=1e-3)
 
 
 def test_rates_of_other_recurrences_follow_from_kernels_timed_side_by_side():
@@ -220,17 +248,23 @@ def test_rates_of_other_recurrences_follow_from_kernels_timed_side_by_side():
 
 def test_users_change_classes_by_their_own_words():
     base = Efficiency(
-        {part: Ceiling(0.5, 0.6, 1e-6) for part in CLASSES}, {SCAN_PREFILL: {"kda": 0.5}}, 1e-4
+        {part: Ceiling(0.5, 0.6, 1e-6) for part in CLASSES},
+        {ATTENTION_DECODE: {"mla": Ceiling(0.2, 0.3, 2e-6)}},
+        {SCAN_PREFILL: {"mamba2": 0.5}},
+        1e-4,
     )
-    assert base.ceiling(SCAN_PREFILL, "kda").compute == 0.25
+    assert base.ceiling(SCAN_PREFILL, "mamba2") == Ceiling(0.25, 0.3, 1e-6)
+    assert base.ceiling(ATTENTION_DECODE, "mla") == Ceiling(0.2, 0.3, 2e-6)
     scan = base.changed({"scan": 0.3})
-    assert scan.ceiling(SCAN_PREFILL, "kda").compute == 0.3
+    assert scan.ceiling(SCAN_PREFILL, "mamba2").compute == 0.3
     assert scan.ceiling(ATTENTION_DECODE).compute == 0.5
+    memory = base.changed({"memory": 0.9, "attention": 0.7})
+    assert memory.ceiling(ATTENTION_DECODE, "mla") == Ceiling(0.7, 0.9, 2e-6)
     slow = base.changed({"layer_overhead_s": 8e-6, "step_overhead_s": 2e-4})
     assert slow.ceiling(MATMUL).fixed_s == 4e-6
-    assert slow.ceiling(SCAN_PREFILL).fixed_s == 0
+    assert slow.ceiling(SCAN_PREFILL).fixed_s == slow.ceiling(ATTENTION_DECODE, "mla").fixed_s == 0
     assert (slow.step_overhead_s, base.step_overhead_s) == (2e-4, 1e-4)
-    assert slow.ceiling(SCAN_PREFILL, "kda").compute == 0.25
+    assert slow.ceiling(SCAN_PREFILL, "mamba2").compute == 0.25
     # With both of a layer's parts: 24 layers of a mixer and an FFN take 24 x 8 us more.
     model = get_model("qwen3.5-0.8b")
     extra_s = sum(RooflineCost(model, H200, slow).parts_s((), 1, 0).values())
@@ -275,10 +309,27 @@ def test_bounded_least_squares_beats_every_other_allowed_point(problem, data):
 
 def test_a_floor_without_a_point_keeps_its_bound():
     """Times of 2 x bytes + 1 s say nothing of FLOPs: the lower bound 1.5 is all that is known."""
-    terms = np.array([[0.0, n, 0.0, 1.0] for n in (1.0, 2.0, 3.0)])
-    found = fit_larger_of_two(terms, 2 * terms[:, 1] + 1, (1.5, 1.1, 1.1, 0.0))
-    assert (found.compute, found.num_compute) == (1.5, 0)
-    assert (found.memory, found.fixed_s, found.error) == pytest.approx((2.0, 1.0, 0.0), abs=1e-9)
+    floors = np.array([[[0.0, n]] for n in (1.0, 2.0, 3.0)])
+    found = fit_floors(floors, np.ones(3), 2 * floors[:, 0, 1] + 1, (1.5, 1.1))
+    assert (found.compute, found.num_compute) == ((1.5,), (0,))
+    assert (*found.memory, found.fixed_s, found.error) == pytest.approx((2.0, 1.0, 0.0), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_classes_that_run_one_after_the_other_are_told_apart(seed):
+    """max(2 a, 3 b) + max(4 c, 1.5 d) + 0.1 over random work, with and without one known."""
+    rng = np.random.default_rng(seed)
+    floors = 10 ** rng.uniform(-2, 2, (80, 2, 2))
+    compute, memory = np.array([2.0, 4.0]), np.array([3.0, 1.5])
+    seconds = np.maximum(floors[..., 0] * compute, floors[..., 1] * memory).sum(axis=1) + 0.1
+    for known in ({}, {1: 1.5}):
+        found = fit_floors(floors, np.ones(80), seconds, (1.0, 1.0), known)
+        assert found.compute == pytest.approx(compute)
+        assert found.memory == pytest.approx(memory)
+        assert found.fixed_s == pytest.approx(0.1)
+        assert found.error < 1e-9
+        first = floors[..., 0] * compute > floors[..., 1] * memory
+        assert found.num_compute == tuple(first.sum(axis=0))
 
 
 def test_the_roofline_is_judged_on_models_that_it_was_not_fitted_on(kernel_rows):

@@ -58,12 +58,12 @@ PARTS: dict[str, Part] = {
     "full_prefill": Part(
         ("tokens", "prefix tokens"),
         lambda at, _: _prefill((at[0], at[1])),
-        (classes.ATTENTION_PREFILL,),
+        (classes.ATTENTION_PREFILL, classes.ATTENTION_PREFIX),
     ),
     "full_prefill_of_4": Part(
         ("tokens", "prefix tokens"),
         lambda at, _: _prefill(*[(at[0], at[1])] * 4),
-        (classes.ATTENTION_PREFILL,),
+        (classes.ATTENTION_PREFILL, classes.ATTENTION_PREFIX),
         "full_prefill",
     ),
     "full_decode": Part(
