@@ -15,7 +15,7 @@ from hybridsim.cost.allreduce import Allreduce
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.file_shapes import check_profile
 from hybridsim.cost.monotone import rising_increments, rising_times
-from hybridsim.cost.side_by_side import attentions_s, scans_s
+from hybridsim.cost.side_by_side import attentions_s, scans_s, whole_blocks
 from hybridsim.cost.tables import Table, read_table
 from hybridsim.errors import UserError
 
@@ -155,12 +155,12 @@ class MeasuredCost:
             if EXPERTS in self.profile.tables:
                 parts[EXPERTS] = self._at(EXPERTS, tokens)
         if chunks:
-            lengths = [chunk.num_new_tokens for chunk in chunks]
+            lengths = [whole_blocks(chunk.num_new_tokens) for chunk in chunks]
             self._note("recurrent_prefill", max(lengths), len(lengths))
             table = self.profile.tables["recurrent_prefill"]
             parts["recurrent_prefill"] = scans_s(table, lengths)
-            for chunk in chunks:
-                self._note("full_prefill", chunk.num_new_tokens, chunk.num_prefix_tokens)
+            for chunk, length in zip(chunks, lengths, strict=True):
+                self._note("full_prefill", length, chunk.num_prefix_tokens)
             alone, four = (self.profile.tables[x] for x in ("full_prefill", "full_prefill_of_4"))
             parts["full_prefill"] = attentions_s(alone, four, chunks)
         if num_decodes:
