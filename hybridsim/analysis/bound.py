@@ -7,7 +7,9 @@ knows the future (`schedule`). Both speak of the problem they are given: request
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hybridsim.analysis.dual import Dual, DualResult, minimise
 from hybridsim.analysis.interval import (
@@ -19,6 +21,7 @@ from hybridsim.analysis.interval import (
 from hybridsim.analysis.reward import FloatArray, Reward
 from hybridsim.analysis.room import rooms
 from hybridsim.analysis.schedule import Schedule, planned
+from hybridsim.analysis.windows import Windows
 from hybridsim.request import Request
 
 NUM_STEPS = 800
@@ -105,6 +108,25 @@ def bracket(
         ideal / total,
         found.num_steps,
     )
+
+
+def bound_of_windows(
+    problem: Problem, window_tokens: int, capacity_bytes: float, pool_tokens: float
+) -> float:
+    """Upper bound where each hit needs a window of KV in a pool of its own, and states are free.
+
+    Running requests take nothing of that pool. Inside a run the price of a window rises ever more
+    slowly, since what leaves it above is dearer the deeper it lies (nobody passed it for longer); so
+    ends are the best places here, too.
+    """
+    load = problem.load
+    none = np.zeros_like(load.events_states)
+    windows = replace(
+        problem,
+        windows=Windows.of(problem.first, problem.begin_tokens, problem.end_tokens, window_tokens),
+        load=replace(load, events_states=none, most_states=none, slots_states=none),
+    )
+    return bracket(windows, capacity_bytes, pool_tokens, makes_plans=False).upper
 
 
 def ideal_share(problem: Problem) -> float:

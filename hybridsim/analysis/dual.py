@@ -88,7 +88,7 @@ class Dual:
         state_rent = rent if states is kv else states.rent(problem)
         kv_costs = np.concatenate([[0.0], np.cumsum(problem.kv_bytes * rent)])
         paid = kv_costs[1:] - np.repeat(kv_costs[self._begins], self._counts)
-        profit = problem.reward - paid - problem.rules.state_bytes * state_rent
+        profit = problem.reward - paid - self._state_costs(state_rent)
         best = np.maximum.reduceat(profit, self._begins) if len(profit) else profit
         best_of = np.repeat(best, self._counts)
         at = np.where((profit == best_of) & (best_of > 0), self._index, -1)
@@ -101,14 +101,22 @@ class Dual:
 
     def slack(self, choice: Choice) -> list[Prices]:
         """Room less use over slots and events, for each kind of room: the subgradient of g."""
-        problem, sigma = self.problem, float(self.problem.rules.state_bytes)
+        problem, resumed = self.problem, choice.resumed
         use = np.where(choice.held, problem.kv_bytes, 0).astype(np.float64)
         if self.rooms.states is None:
-            use[choice.resumed] += sigma
+            use[resumed] += problem.rules.state_bytes
             return [self._left(self.rooms.kv, use)]
         states = np.zeros(len(use))
-        states[choice.resumed] = sigma
+        states[resumed] = problem.rules.state_bytes
+        if problem.windows is not None:
+            states = problem.windows.use(resumed)
         return [self._left(self.rooms.kv, use), self._left(self.rooms.states, states)]
+
+    def _state_costs(self, rent: FloatArray) -> FloatArray:
+        """What is paid for the state, or the window, at each run's end."""
+        if self.problem.windows is not None:
+            return self.problem.windows.costs(rent)
+        return self.problem.rules.state_bytes * rent
 
     def _left(self, room: Room, use: FloatArray) -> Prices:
         """What each slot and event has left once every run takes its `use`."""

@@ -24,6 +24,7 @@ from hybridsim.analysis.passes import (
 )
 from hybridsim.analysis.reward import FloatArray, Reward
 from hybridsim.analysis.room import BoolArray, Load
+from hybridsim.analysis.windows import Windows
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import build_trie
 
@@ -105,7 +106,8 @@ class Problem:
     `begin_tokens`, `end_tokens`: where it begins and ends; `unit_tokens`: tokens a page (of
     `unit_bytes`) has in it. At given prices its end is the only position in it worth resuming at,
     since rewards are convex and the price of memory is the same all along it; `reward` is that of
-    its end, by the rule `reward_of`. `last_pass`: index of its deepest pass in `passes`.
+    its end, by the rule `reward_of`. `windows`: what is held in the place of states, if not None.
+    `last_pass`: index of its deepest pass in `passes`.
     `load`: what running requests hold. `first`, `[num_requests + 1]`: where a request's runs begin.
     `left`, `[num_requests]`: the last request to start before this one was done.
     """
@@ -126,6 +128,7 @@ class Problem:
     total_reward: float
     last_pass: Int64Array
     passes: Passes
+    windows: Windows | None = None
 
     @property
     def num_requests(self) -> int:

@@ -41,7 +41,9 @@ class Limits:
     `in_blocks`: `capacity_bytes` counts blocks of the trace, and there are no states.
     `takes_room`: a running request has its KV, and its state unless `states_apart`, in this memory.
     `longest_tokens`: of longer requests no more than the prompt may be computed.
-    `plan_bytes`: what of `capacity_bytes` a plan may surely use; None: all of it.
+    `window`: tokens of a sliding window, and of its own pool of KV; a hit needs one window of it.
+    `plan_pools`: memories in which plans surely can be followed, as (`capacity_bytes`,
+    `state_capacity_bytes`), the best of which counts; none: in the memory as it is.
     `held_bytes()`: what was held after each request of the run, where that may pass the capacity.
     `note`: what a reader must know of the bound.
     """
@@ -55,7 +57,8 @@ class Limits:
     takes_room: bool = True
     states_apart: bool = False
     longest_tokens: int | None = None
-    plan_bytes: float | None = None
+    window: tuple[int, int] | None = None
+    plan_pools: tuple[tuple[float, float | None], ...] = ()
     held_bytes: Callable[[], Sequence[int]] | None = None
     note: str = ""
 

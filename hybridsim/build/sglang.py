@@ -83,14 +83,17 @@ def build_sglang(cache: CacheConfig, model: ModelSpec, raw: RawOptions) -> Built
 def _limits(options: SGLangOptions, model: ModelSpec) -> Limits:
     """Pools are bounded each by itself, so a token and a state count as one, whatever their size.
 
-    Checkpoints in int8 have slots of their own, which requests cannot run in. A window's pool is
-    left out above: its layers only ask for more. Below, a plan keeps all tokens in both pools.
+    Checkpoints in int8 have slots of their own, which requests cannot run in. A window's pool
+    bounds hits as the states' does; a plan keeps all tokens in both pools, or else a whole window
+    for each state and each running request (in chunks of a page).
     """
     kv_bytes = model.kv_bytes_per_token
-    window_tokens = options.kv_tokens if options.swa_tokens is None else options.swa_tokens
+    window = None
+    if options.sliding_window is not None and options.swa_tokens is not None:
+        window = (options.sliding_window, options.swa_tokens)
     notes = {
         "bound: checkpoints have the int8 slots to themselves": options.int8_ckpt,
-        "bound: the pool of the sliding window is not counted": options.sliding_window is not None,
+        "bound: the lower of two, one for states and one for windows of KV": window is not None,
     }
     return Limits(
         kv_bytes,
@@ -99,8 +102,24 @@ def _limits(options: SGLangOptions, model: ModelSpec) -> Limits:
         options.num_checkpoint_slots * model.state_bytes,
         options.page_size,
         states_apart=options.int8_ckpt,
-        plan_bytes=min(window_tokens, options.kv_tokens) * kv_bytes,
+        window=window,
+        plan_pools=_plan_pools(options, model) if window else (),
         note="; ".join(note for note, applies in notes.items() if applies),
+    )
+
+
+def _plan_pools(options: SGLangOptions, model: ModelSpec) -> tuple[tuple[float, float], ...]:
+    """Every token in both pools; or as many states as the window's pool has windows."""
+    assert options.sliding_window is not None
+    assert options.swa_tokens is not None
+    slots = options.num_checkpoint_slots
+    windows = options.swa_tokens // (options.sliding_window + options.page_size)
+    windows -= int(options.int8_ckpt)  # that of a running request, whose state is elsewhere
+    kv_tokens = min(options.kv_tokens, options.swa_tokens)
+    pools = ((kv_tokens, slots), (options.kv_tokens, min(slots, windows)))
+    return tuple(
+        (float(tokens * model.kv_bytes_per_token), float(states * model.state_bytes))
+        for tokens, states in pools
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from hybridsim.analysis.batches import batch_problems
 from hybridsim.analysis.blocks import block_problem
-from hybridsim.analysis.bound import Bracket, bracket, ideal_share
+from hybridsim.analysis.bound import Bracket, bound_of_windows, bracket, ideal_share
 from hybridsim.analysis.interval import BoundRules, Problem, Served, problem_in_turn
 from hybridsim.build import Built
 from hybridsim.build.base import Limits
@@ -49,10 +49,15 @@ def best_possible(done: Done) -> Best:
     if limits is None:
         ideal = ideal_share(problem)
         return Best(ideal, ideal)
-    found = _bracket(problem, limits, limits.capacity_bytes)
-    plan_bytes = limits.capacity_bytes if limits.plan_bytes is None else limits.plan_bytes
-    feasible = _bracket(problem, limits, plan_bytes).lower if is_whole else 0.0
-    return Best(feasible, _with_excess(problem, limits, found.upper))
+    own = (limits.capacity_bytes, limits.state_capacity_bytes)
+    bound = _with_excess(problem, limits, _bracket(problem, *own).upper)
+    plans = [
+        _bracket(problem, *pools).lower
+        for pools in limits.plan_pools or (own,)
+        if pools == own or problem.load.fits(limits.state_bytes, *pools)
+    ]
+    feasible = max(plans, default=0.0) if is_whole else 0.0
+    return Best(feasible, min(bound, _bound_of_windows(problem, limits)))
 
 
 def _best_in_batches(done: Done, changes: Sequence[BatchChange]) -> Best:
@@ -108,11 +113,19 @@ def _rules(built: Built) -> BoundRules:
     )
 
 
-def _bracket(problem: Problem, limits: Limits, capacity_bytes: float) -> Bracket:
-    key = (id(problem), capacity_bytes, limits.state_capacity_bytes)
+def _bracket(problem: Problem, capacity_bytes: float, state_bytes: float | None) -> Bracket:
+    key = (id(problem), capacity_bytes, state_bytes)
     if key not in _BRACKETS:
-        _BRACKETS[key] = bracket(problem, capacity_bytes, limits.state_capacity_bytes)
+        _BRACKETS[key] = bracket(problem, capacity_bytes, state_bytes)
     return _BRACKETS[key]
+
+
+def _bound_of_windows(problem: Problem, limits: Limits) -> float:
+    """What full KV and the pool of a sliding window allow, states aside; 1 without a window."""
+    if limits.window is None:
+        return 1.0
+    window_tokens, pool_tokens = limits.window
+    return bound_of_windows(problem, window_tokens, limits.capacity_bytes, pool_tokens)
 
 
 def _with_excess(problem: Problem, limits: Limits, bound: float) -> float:

@@ -43,11 +43,13 @@ class TokenProblem:
 
 
 def lp_optimum(
-    problem, kv, sigma, capacity, *, forced, slots=None, states_apart=False, reward=lambda p: p
-):
+    problem, kv, sigma, capacity, *, forced, slots=None, states_apart=False, reward=lambda p: p,
+    window=None,
+):  # fmt: skip
     """Maximum of the linear relaxation; `slots`: capacity in states of a pool of their own.
 
-    states_apart: a running request's state is in neither pool.
+    states_apart: a running request's state is in neither pool. window: instead of a state each hit
+    holds so many tokens before it, each since its own last pass.
     """
     options = list(problem.options())
     index = {(t, p): i for i, (t, p, _) in enumerate(options)}
@@ -63,6 +65,9 @@ def lp_optimum(
     for kv_size, state_size, room in pools:
         for s in range(len(problem.own)):
             held = [i for i, (t, _, a) in enumerate(options) if a <= s < t]
+            if window and not kv_size:
+                rows.append((_windows(options, s, window), room))
+                continue
             rows.append((_load(held, count, kv_size, state_size), room))
             own = [k * problem.own[s] + (0 if states_apart else z) for k, z, _ in pools]
             fits = all(o <= r for o, (_, _, r) in zip(own, pools, strict=True))
@@ -72,6 +77,15 @@ def lp_optimum(
                 rows.append((_load(spans, count, kv_size, state_size), room - own_size))
     costs = [float(reward(p)) for _, p, _ in options] + [0.0] * count
     return _maximise(costs, rows)
+
+
+def _windows(options, s, window):
+    """For each option the tokens of its window that are held in slot s."""
+    last_of = {(t, p): last for t, p, last in options}
+    return {
+        i: float(sum(last_of[t, q] <= s < t for q in range(max(p - window, 0) + 1, p + 1)))
+        for i, (t, p, _) in enumerate(options)
+    }
 
 
 def _load(held, count, kv_size, state_size):

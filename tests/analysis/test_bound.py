@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hybridsim.analysis.bound import bound, bracket
+from hybridsim.analysis.bound import bound, bound_of_windows, bracket
 from hybridsim.analysis.dual import Dual, Prices
 from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.reward import Reward
@@ -81,6 +81,21 @@ def test_with_two_pools_the_upper_bound_is_the_lp_optimum(requests, capacity, sl
     upper = found.upper * token_problem.total
     assert lp - 1e-6 <= upper <= lp * 1.02 + 0.3
     assert found.lower <= found.upper + SLACK
+
+
+@settings(max_examples=40)
+@given(
+    traces(max_requests=9, max_tokens=9), st.integers(8, 20), st.integers(1, 4), st.integers(1, 9)
+)
+def test_with_windows_for_states_it_is_the_lp_optimum(requests, capacity, window, pool):
+    """The program may resume at any token; that only ends of runs are looked at loses nothing."""
+    token_problem = TokenProblem(requests, True)
+    lp = lp_optimum(
+        token_problem, 1, 1, capacity, forced=True, slots=pool, states_apart=True, window=window
+    )
+    problem = interval_problem(requests, BoundRules(1, 5))
+    upper = bound_of_windows(problem, window, capacity, pool)
+    assert lp - 1e-6 <= upper * problem.total_reward <= lp * 1.03 + 0.4
 
 
 @settings(max_examples=40)
