@@ -155,23 +155,32 @@ class MeasuredCost:
             if EXPERTS in self.profile.tables:
                 parts[EXPERTS] = self._at(EXPERTS, tokens)
         if chunks:
-            lengths = [whole_blocks(chunk.num_new_tokens) for chunk in chunks]
-            self._note("recurrent_prefill", max(lengths), len(lengths))
-            table = self.profile.tables["recurrent_prefill"]
-            parts["recurrent_prefill"] = scans_s(table, lengths)
-            for chunk, length in zip(chunks, lengths, strict=True):
-                self._note("full_prefill", length, chunk.num_prefix_tokens)
-            alone, four = (self.profile.tables[x] for x in ("full_prefill", "full_prefill_of_4"))
-            parts["full_prefill"] = attentions_s(alone, four, chunks)
+            parts |= self._prefill_parts_s(chunks)
         if num_decodes:
-            context = decode_context_tokens / num_decodes
-            self._note("full_decode", num_decodes, context)
-            parts["recurrent_decode"] = self._at("recurrent_decode", num_decodes)
-            row = self.profile.tables["full_decode"].row(num_decodes)
-            parts["full_decode"] = row.at(context)
+            parts |= self._decode_parts_s(num_decodes, decode_context_tokens / num_decodes)
         if copied_bytes:
             parts["copy"] = self._at("copy", copied_bytes / self.profile.state_bytes)
         return parts
+
+    def _prefill_parts_s(self, chunks: Sequence[PrefillChunk]) -> dict[str, float]:
+        """Recurrence and attention of the chunks."""
+        tables, lengths = self.profile.tables, [whole_blocks(x.num_new_tokens) for x in chunks]
+        self._note("recurrent_prefill", max(lengths), len(lengths))
+        for chunk, length in zip(chunks, lengths, strict=True):
+            self._note("full_prefill", length, chunk.num_prefix_tokens)
+        alone, four = tables["full_prefill"], tables["full_prefill_of_4"]
+        return {
+            "recurrent_prefill": scans_s(tables["recurrent_prefill"], lengths),
+            "full_prefill": attentions_s(alone, four, chunks),
+        }
+
+    def _decode_parts_s(self, num_decodes: int, context_tokens: float) -> dict[str, float]:
+        """Recurrence and attention of requests with so many tokens in context in the mean."""
+        self._note("full_decode", num_decodes, context_tokens)
+        return {
+            "recurrent_decode": self._at("recurrent_decode", num_decodes),
+            "full_decode": self.profile.tables["full_decode"].row(num_decodes).at(context_tokens),
+        }
 
     def decode_steps_s(self, num_steps: int, num_decodes: int, decode_context_tokens: int) -> float:
         """See CostModel: only the attention part depends on the context, and piecewise linearly."""
