@@ -116,8 +116,8 @@ def bound_of_windows(
     """Upper bound where each hit needs a window of KV in a pool of its own, and states are free.
 
     Running requests take nothing of that pool. Inside a run the price of a window rises ever more
-    slowly, since what leaves it above is dearer the deeper it lies (nobody passed it for longer); so
-    ends are the best places here, too.
+    slowly, since what leaves it above is the dearer the deeper it lies, having been held for longer.
+    So ends are the best places here, too.
     """
     load = problem.load
     none = np.zeros_like(load.events_states)
