@@ -116,7 +116,7 @@ def bound_of_windows(
     """Upper bound where each hit needs a window of KV in a pool of its own, and states are free.
 
     Running requests take nothing of that pool. Inside a run the price of a window rises ever more
-    slowly, since what leaves it above is the dearer the deeper it lies, having been held for longer.
+    slowly, since what leaves it above is dearer the deeper it lies, having been held for longer.
     So ends are the best places here, too.
     """
     load = problem.load
