@@ -126,11 +126,7 @@ def make_batch(shape: StepShape, pools: Pools, seed: int) -> StepBatch:
         SequenceTask(n, int(slot) if p else NO_SLOT, int(slot))
         for (n, p), slot in zip(shape.chunks, slots, strict=False)
     ]
-    rows = [_rows(table, np.full(n, i), np.arange(p, p + n))
-            for i, (n, p) in enumerate(shape.chunks)]  # fmt: skip
-    rows.append(_rows(decode_table, np.arange(len(contexts)), contexts))
-    positions = [*(np.arange(p, p + n) for n, p in shape.chunks), contexts]
-    filler = max(0, MIN_ROWS - shape.num_tokens)
+    rows, positions = _places(shape, table, decode_table)
     ends = [np.cumsum(new) - 1, shape.num_prefill_tokens + np.arange(len(contexts))]
 
     def tensor(values: Any) -> torch.Tensor:
@@ -144,11 +140,26 @@ def make_batch(shape: StepShape, pools: Pools, seed: int) -> StepBatch:
         tensor([p for _, p in shape.chunks]), tensor(table), tensor(prefix_rows),
         tensor(prefix_table), tensor(slots[len(new) :]), tensor(contexts + 1),
         tensor(decode_table), tensor(np.arange(len(contexts))),
-        tensor(np.concatenate([*rows, np.full(filler, -1)])),
-        tensor(np.concatenate([*positions, np.zeros(filler)])),
-        tensor(rng.integers(0, 1000, shape.num_tokens + filler)),
+        tensor(rows), tensor(positions), tensor(rng.integers(0, 1000, len(rows))),
         tensor(np.concatenate(ends)).long(), _scores(shape, pools, seed),
     )  # fmt: skip
+
+
+def _places(
+    shape: StepShape, table: np.ndarray, decode_table: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """rows and positions of a StepBatch, with those that fill it up."""
+    contexts = np.array(shape.contexts, dtype=np.int64)
+    rows = [
+        _rows(table, np.full(new, i), np.arange(prefix, prefix + new))
+        for i, (new, prefix) in enumerate(shape.chunks)
+    ]
+    rows.append(_rows(decode_table, np.arange(len(contexts)), contexts))
+    positions = [*(np.arange(prefix, prefix + new) for new, prefix in shape.chunks), contexts]
+    filler = max(0, MIN_ROWS - shape.num_tokens)
+    rows.append(np.full(filler, -1))
+    positions.append(np.zeros(filler, dtype=np.int64))
+    return np.concatenate(rows), np.concatenate(positions)
 
 
 def _prefixes(shape: StepShape, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
