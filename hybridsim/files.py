@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hybridsim.errors import UserError, shorten
@@ -28,13 +28,16 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     Raises WriteError; whatever is raised, `path` keeps what it had before.
     """
+    if not path.name or path.is_dir():
+        raise WriteError(str(path), "is a folder; allowed: the path of a file")
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
         with writing(path):
             yield temporary
             temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it may never have been there, nor its folder
+            temporary.unlink()
 
 
 def write_whole(path: Path, content: bytes) -> None:

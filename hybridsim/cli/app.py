@@ -52,6 +52,9 @@ def main() -> None:
     except UserError as error:
         typer.echo(shorten(f"error: {error}", _MOST_LETTERS), err=True)
         sys.exit(2)
+    except MemoryError as error:
+        typer.echo(f"error: not enough memory ({error}); allowed: a smaller input", err=True)
+        sys.exit(2)
     except OSError as error:  # the machine's word about a file that nobody expected
         place = error.filename or "a file"
         typer.echo(f"error: {place}: {error.strerror or error}", err=True)

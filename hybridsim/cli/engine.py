@@ -45,4 +45,5 @@ def show(
     table = Table(title=f"{name}, {model}, {memory}", show_header=False)
     for label, text in rows:
         table.add_row(label, text)
-    Console().print(table)
+    console = Console()
+    Console(width=None if console.is_terminal else 120).print(table)

@@ -123,6 +123,8 @@ def open_trace(
     parsed = chosen.parse(options or {})
     check_arrivals(parsed.arrivals, may_be_recorded=not chosen.draws_own_arrivals)
     check_marks(parsed.marks, format, [name for name in FORMATS if FORMATS[name].tells_layout])
+    if seed < 0:
+        raise UserError("seed", f"{seed}; allowed: a whole number from 0")
     if first is not None and first < 1:
         raise UserError("trace.first", f"{first}; allowed: a number of requests, at least 1")
     source = Source(_checked_path(path, chosen), Notes(), seed, progress)

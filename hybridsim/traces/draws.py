@@ -5,7 +5,7 @@ from pydantic import Field
 
 from hybridsim.request import Spans
 from hybridsim.traces.options import Strict
-from hybridsim.traces.reading import Notes
+from hybridsim.traces.reading import MAX_TOKENS, Notes
 
 Segments = list[tuple[str, int]]
 
@@ -13,9 +13,9 @@ Segments = list[tuple[str, int]]
 class Lengths(Strict):
     """Token counts: lognormal with this mean; `sigma` is the logarithm's (0: constant)."""
 
-    mean: float = Field(gt=0, allow_inf_nan=False, description="mean tokens")
+    mean: float = Field(gt=0, le=MAX_TOKENS, allow_inf_nan=False, description="mean tokens")
     sigma: float = Field(default=0.0, ge=0, le=5, description="standard deviation of the logarithm")
-    max: int = Field(default=2**20, ge=1, description="longest")
+    max: int = Field(default=2**20, ge=1, le=MAX_TOKENS, description="longest")
 
     def draw(self, rng: np.random.Generator) -> int:
         """One count, at least 1 and at most `max`.

@@ -29,7 +29,8 @@ class Arrivals(Strict):
     )
     cv: float = Field(
         default=1.0,
-        gt=0,
+        ge=1e-3,
+        le=1e3,
         allow_inf_nan=False,
         description="coefficient of variation of gaps (gamma)",
     )

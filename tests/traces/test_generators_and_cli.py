@@ -185,6 +185,13 @@ def test_stats_refuse_hit_rates_without_content(tmp_path: Path) -> None:
         (["stats", "{path}", "--json", "/none/x.json"], "/none/x.json: cannot be written"),
         (["convert", "{path}", "{path}.out", "--to", "csv"], "--to"),
         (["generate", "chat", "{path}.out", "--user-mean", "-1"], "trace.user.mean"),
+        (["generate", "chat", "{path}.out", "--user-mean", "1e308"], "trace.user.mean"),
+        (["generate", "chat", "{path}.out", "--arrivals", "gamma", "--cv", "1e308"], "cv"),
+        (["generate", "chat", "{path}.out", "--seed", "-1"], "seed: -1"),
+        (["generate", "few_shot", "{path}.out", "--min-shots", "9"], "at most max_shots 8"),
+        (["stats", "{path}", "--seed", "-1"], "seed: -1; allowed"),
+        (["stats", "{path}", "--json", "/"], "/: is a folder"),
+        (["stats", "{path}", "--json", "{path}/x"], "/x: cannot be written"),
         (["generate", "chat", "{path}.out", "--arrivals", "uniform"], "trace.arrivals.process"),
     ],
 )

@@ -7,8 +7,9 @@ a task part at the end of an example.
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from hybridsim.errors import UserError
 from hybridsim.request import Request
 from hybridsim.traces.draws import Contents, Lengths, Popularity, Segments
 from hybridsim.traces.generators.base import GeneratorOptions, starts
@@ -35,12 +36,19 @@ class Options(GeneratorOptions):
     )
     output: Lengths = Field(default=Lengths(mean=60, sigma=0.6), description="tokens of an answer")
 
+    @model_validator(mode="after")
+    def _check_shots(self) -> "Options":
+        if self.min_shots > self.max_shots:
+            raise UserError(
+                "trace.min_shots", f"{self.min_shots}; allowed: at most max_shots {self.max_shots}"
+            )
+        return self
+
 
 def draw(source: Source, options: Options) -> Iterator[Request]:
     """The requests in arrival order; they stream."""
     rng = source.rng("few_shot")
     popularity = Popularity(options.num_tasks, options.zipf)
-    fewest = min(options.min_shots, options.max_shots)
     tasks: list[Segments] = [
         [
             (f"task{task}", options.instruction.draw(rng)),
@@ -54,7 +62,9 @@ def draw(source: Source, options: Options) -> Iterator[Request]:
     contents = Contents(source.notes)
     times = starts(source, options)
     for number in range(options.num_requests):
-        shown = tasks[popularity.draw(rng)][: 1 + int(rng.integers(fewest, options.max_shots + 1))]
+        shown = tasks[popularity.draw(rng)][
+            : 1 + int(rng.integers(options.min_shots, options.max_shots + 1))
+        ]
         question = (f"question{number}", options.question.draw(rng))
         answer = (f"answer{number}", options.output.draw(rng))
         yield Request(
