@@ -66,10 +66,10 @@ def _attention_prefill(kind: AttentionCount, chunks: Sequence[PrefillChunk]) -> 
         prefix_flops += kind.num_layers * kind.spec.prefill_flops(new, prefix) - alone
         read = prefix if window is None else min(prefix, window)
         prefix_bytes += read * kind.kv_bytes_per_token
-    return [
-        Work(classes.ATTENTION_PREFILL, flops, moved_bytes, kind.num_layers, kind.name),
-        Work(classes.ATTENTION_PREFIX, prefix_flops, prefix_bytes, 0, kind.name),
-    ]
+    work = [Work(classes.ATTENTION_PREFILL, flops, moved_bytes, kind.num_layers, kind.name)]
+    if prefix_bytes:
+        work.append(Work(classes.ATTENTION_PREFIX, prefix_flops, prefix_bytes, 0, kind.name))
+    return work
 
 
 def scan_decode_work(counts: StepCounts, num_decodes: int) -> list[Work]:

@@ -33,7 +33,7 @@ def draw_parts(subject: Subject, points: Sequence[PartPoint], path: Path) -> Non
         "Solid: interpolated. Dashed: roofline.",
         fontsize=11,
     )
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
 
 
 def _draw_part(subject: Subject, points: Sequence[PartPoint], axes: Axes) -> None:
