@@ -242,3 +242,4 @@ def test_the_list_names_every_gpu_and_profile():
 def test_subjects_have_distinct_names_for_their_folders():
     names = [Subject("h200", MODEL.for_rank(tp), None).name for tp in (1, 2, 4)]
     assert names == ["h200-qwen3.5-0.8b", "h200-qwen3.5-0.8b-tp2", "h200-qwen3.5-0.8b-tp4"]
+    assert Subject("../my card", MODEL, None).name == "..-my-card-qwen3.5-0.8b"

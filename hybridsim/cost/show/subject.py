@@ -4,6 +4,7 @@ From the command line's options, or from an experiment that names them.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ class Subject:
     def name(self) -> str:
         """Of folders and titles: `h200-qwen3.5-0.8b`, `h200-qwen3-next-80b-a3b-tp4`."""
         tp = f"-tp{self.model.tp}" if self.model.tp > 1 else ""
-        return f"{self.gpu_name}-{self.model.name}{tp}"
+        return re.sub(r"[^\w.-]+", "-", f"{self.gpu_name}-{self.model.name}{tp}")
 
 
 @dataclass(frozen=True, slots=True)
