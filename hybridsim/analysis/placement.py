@@ -75,8 +75,8 @@ def place_states(
     _refuse_residency(requests, page_tokens, policy, outputs, place)
     named = _Names(tree)
     for index, request in enumerate(requests):
-        for position in named_positions(request, page_tokens, policy, outputs):
-            named.add(index, position // page_tokens)
+        positions = named_positions(request, page_tokens, policy, outputs)
+        named.add(index, [position // page_tokens for position in positions])
     return _refined(tree, named)
 
 
@@ -163,13 +163,17 @@ class _Names:
         self._last = tree.last_node.tolist()
         self.rows: list[tuple[int, int, int]] = []
 
-    def add(self, request: int, units: int) -> None:
-        """Name a position on the request's own path. O(nodes between it and the path's end)."""
+    def add(self, request: int, positions: list[int]) -> None:
+        """Name rising positions on the request's own path. O(positions + nodes on the path)."""
         node = self._last[request]
-        while node != ROOT and self._start[node] >= units:
-            node = self._parent[node]
-        if node != ROOT:
-            self.rows.append((request, node, units))
+        rows = []
+        for units in reversed(positions):
+            while node != ROOT and self._start[node] >= units:
+                node = self._parent[node]
+            if node == ROOT:
+                break
+            rows.append((request, node, units))
+        self.rows += reversed(rows)
 
 
 def _refined(tree: PathTree, names: _Names) -> Placement:
