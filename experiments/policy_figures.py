@@ -2,8 +2,8 @@
 
     python experiments/policy_figures.py
 
-Reads `<trace>.csv` and `marked-<trace>.csv` of the folder, writes `<trace>.png` beside them. The
-colour is a rate's share of the proven best in the same memory, so that both models compare.
+Reads the folder's tables, writes a figure beside them for each entry of FIGURES. The colour is a
+rate's share of the proven best in the same memory, so that both models compare.
 """
 
 from pathlib import Path
@@ -17,18 +17,23 @@ mpl.use("agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "policies"
-TRACES = {"conversation": "conversation", "weka": "coding agents"}
+# name of the figure -> its title and its tables
+FIGURES = {
+    "conversation": ("conversation", ("conversation", "marked-conversation")),
+    "weka": ("coding agents", ("weka", "marked-weka")),
+    "agents-tight": ("coding agents that overlap", ("agents-tight",)),
+}
 ORACLES = ["session_end", "belady"]
 MODEL, CHECKPOINT, EVICTION, THINNING = (
     "model", "cache.checkpoint", "cache.eviction", "cache.thinning",
 )  # fmt: skip
 
 
-def read_rows(folder: Path, trace: str) -> pd.DataFrame:
-    """All rows of a trace; `row` and `column` are what its cell is called in the figure."""
-    parts = [pd.read_csv(folder / name) for name in (f"{trace}.csv", f"marked-{trace}.csv")]
-    rows = pd.concat(parts, ignore_index=True)
-    thinning = rows[THINNING].map(lambda x: f", {short(x)}" if isinstance(x, str) else "")
+def read_rows(folder: Path, tables: tuple[str, ...]) -> pd.DataFrame:
+    """All rows of the tables; `row` and `column` are what a row's cell is called in the figure."""
+    rows = pd.concat([pd.read_csv(folder / f"{name}.csv") for name in tables], ignore_index=True)
+    rules = rows[THINNING] if THINNING in rows else pd.Series("", index=rows.index)
+    thinning = rules.map(lambda x: f", {short(x)}" if isinstance(x, str) and x else "")
     rows["row"] = rows[CHECKPOINT].map(short) + thinning
     rows["column"] = rows[EVICTION].map(short)
     return rows
@@ -76,10 +81,9 @@ def draw(rows: pd.DataFrame, title: str, path: Path) -> None:
     """A panel a model."""
     names, columns = order_of(rows)
     models = list(rows[MODEL].unique())
-    figure, panels = plt.subplots(
-        len(models), 1, figsize=(9.5, 1.2 + len(models) * (0.6 + 0.21 * len(names)))
-    )
-    for axes, model in zip(panels, models, strict=True):
+    height = 1.2 + len(models) * (0.6 + 0.21 * len(names))
+    figure, panels = plt.subplots(len(models), 1, figsize=(9.5, height), squeeze=False)
+    for axes, model in zip(panels[:, 0], models, strict=True):
         draw_panel(axes, rows[rows[MODEL] == model], names, columns)
     figure.suptitle(
         f"{title}: token hit rate in %, colour: share of the best possible; right of the red line "
@@ -93,8 +97,8 @@ def draw(rows: pd.DataFrame, title: str, path: Path) -> None:
 
 def main(folder: Annotated[Path, typer.Option(help="Folder of the tables.")] = FOLDER) -> None:
     """Draw a figure for each trace."""
-    for trace, title in TRACES.items():
-        draw(read_rows(folder, trace), title, folder / f"{trace}.png")
+    for name, (title, tables) in FIGURES.items():
+        draw(read_rows(folder, tables), title, folder / f"{name}.png")
 
 
 if __name__ == "__main__":
