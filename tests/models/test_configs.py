@@ -119,7 +119,12 @@ def test_qwen3_dense_parameters(read):
         (LLAMA_3_1_8B, {"model_type": ...}, "model_type", "unknown name 'None'"),
         (LLAMA_3_1_8B, {"model_type": "lama"}, "model_type", "did you mean 'llama'"),
         (LLAMA_3_1_8B, {"hidden_size": ...}, "hidden_size", "missing"),
-        (LLAMA_3_1_8B, {"hidden_size": "4096"}, "hidden_size", "'4096'; allowed: a whole number from 1"),
+        (
+            LLAMA_3_1_8B,
+            {"hidden_size": "4096"},
+            "hidden_size",
+            "'4096'; allowed: a whole number from 1",
+        ),
         (LLAMA_3_1_8B, {"hidden_size": 4100}, "head_dim", "do not divide 4100"),
         (
             LLAMA_3_1_8B,
