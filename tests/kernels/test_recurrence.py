@@ -15,6 +15,7 @@ from hybridsim.kernels.recurrence import (  # noqa: E402
     run_tokens,
     verify,
 )
+from hybridsim.kernels.recurrence.chunked import check_chunk_size  # noqa: E402
 from hybridsim.kernels.recurrence.naive import recurrence  # noqa: E402
 
 from .helpers import draw, relative_error  # noqa: E402
@@ -236,6 +237,16 @@ def test_long_chunks_with_decay_per_channel_are_refused():
     plan = make_plan([SequenceTask(4)], 128)
     with pytest.raises(ValueError, match="128 with decay per channel; allowed: at most 64"):
         prefill(RULES["kda"], *x.parts(), torch.zeros(1, 2, 32, 16), plan)
+
+
+def test_chunks_that_a_gpu_was_seen_to_get_wrong_are_refused():
+    """KDA with 32 bfloat16 channels in chunks of 64; float32 and 128 channels are right there."""
+    with pytest.raises(ValueError, match="32 half-precision channels on a GPU; allowed"):
+        check_chunk_size(RULES["kda"], 64, 32, is_half_on_gpu=True)
+    check_chunk_size(RULES["kda"], 64, 128, is_half_on_gpu=True)
+    check_chunk_size(RULES["kda"], 32, 32, is_half_on_gpu=True)
+    check_chunk_size(RULES["kda"], 64, 32, is_half_on_gpu=False)
+    check_chunk_size(GATED_DELTA, 64, 32, is_half_on_gpu=True)
 
 
 @pytest.mark.gpu

@@ -1,5 +1,7 @@
 """Recurrent mixers: Gated DeltaNet and Kimi Delta Attention."""
 
+from abc import ABC, abstractmethod
+
 import torch
 
 from hybridsim.kernels import conv, pointwise, recurrence
@@ -11,7 +13,7 @@ from hybridsim.models import RecurrentSpec
 Inputs = tuple[torch.Tensor, ...]
 
 
-class RecurrentMixer:
+class RecurrentMixer(ABC):
     """What both share: the convolution and the recurrence, over prefill rows and decode rows.
 
     states `[slots, H, K, V]` float32 and conv_states `[slots, W - 1, channels]` are this layer's
@@ -37,14 +39,14 @@ class RecurrentMixer:
         self.input = place.matrix(self.channels + self.num_extra_columns(spec), hidden)
         self.make_gates(place)
 
+    @abstractmethod
     def make_gates(self, place: Place) -> None:
         """What else the layer's gates need."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def num_extra_columns(spec: RecurrentSpec) -> int:
         """Columns of the input projection after queries, keys and values."""
-        raise NotImplementedError
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """All input projections of x `[R, hidden]`, side by side."""

@@ -36,14 +36,7 @@ def prefill(
     """
     check_inputs(rule, k, v, log_decay, strength, states)
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
-    size = plan.chunk_size
-    require(size in (16, 32, 64, 128), f"chunk size {size}; allowed: 16, 32, 64, 128")
-    # The reason is in `local_block`; the same product has K columns.
-    require(
-        size <= 32 or k.shape[2] >= 32, "chunks of 64 and more need keys of at least 32 channels"
-    )
-    fits = size <= 64 or rule.decay != "channel"
-    require(fits, f"chunk size {size} with decay per channel; allowed: at most 64")
+    check_chunk_size(rule, plan.chunk_size, k.shape[2], k.is_cuda and k.dtype != torch.float32)
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
     if plan.num_sequences == 0:
@@ -56,3 +49,19 @@ def prefill(
         parts = chunk_local(rule, q, k, v, log_decay, strength, plan, scale)
     chunk_scan(parts, states, plan, scale, out)
     return out
+
+
+def check_chunk_size(rule: Rule, size: int, key_size: int, is_half_on_gpu: bool) -> None:
+    """ValueError where the kernels cannot work, or were seen to be wrong, in chunks of `size`."""
+    require(size in (16, 32, 64, 128), f"chunk size {size}; allowed: 16, 32, 64, 128")
+    # The reason is in `local_block`; the same product has K columns.
+    require(size <= 32 or key_size >= 32, "chunks of 64 and more need keys of at least 32 channels")
+    if rule.decay == "channel":
+        require(size <= 64, f"chunk size {size} with decay per channel; allowed: at most 64")
+        # Wrong results on an H200 (Triton 3.6) with 32 channels; only 128 were found right there.
+        is_unproven = size == 64 and is_half_on_gpu and key_size < 128
+        require(
+            not is_unproven,
+            f"chunks of 64 with decay per channel and {key_size} half-precision channels on a GPU; "
+            "allowed: at least 128 channels, or chunks of at most 32",
+        )
