@@ -4,9 +4,7 @@ python -m hybridsim.config.reference docs/experiments.md
 """
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,8 +20,8 @@ from hybridsim.config.schema import (
     SchedulerConfig,
     TraceConfig,
 )
+from hybridsim.docs import MadePart, markdown_table
 
-START, END = "<!-- keys: made from the schema -->", "<!-- end of keys -->"
 _INSIDE: dict[str, type[BaseModel]] = {
     "trace": TraceConfig,
     "cache": CacheConfig,
@@ -34,24 +32,22 @@ _INSIDE: dict[str, type[BaseModel]] = {
 
 def reference() -> str:
     """A Markdown table: key, allowed values, default, meaning."""
-    rows = ["| key | allowed | default | meaning |", "|---|---|---|---|"]
-    rows += _rows(ExperimentHead, "", ("name",))
+    rows = [*_rows(ExperimentHead, "", ("name",))]
     for key in RunConfig.model_fields:
         rows += _rows(RunConfig, "", (key,))
         if key in _INSIDE:
             rows += _rows(_INSIDE[key], f"{key}.", tuple(_INSIDE[key].model_fields))
     rows += _rows(ExperimentHead, "", ("plots",))
     rows += _rows(PlotConfig, "plots[].", tuple(PlotConfig.model_fields))
-    return "\n".join(rows)
+    return markdown_table(("key", "allowed", "default", "meaning"), rows)
 
 
-def _rows(model: type[BaseModel], prefix: str, keys: tuple[str, ...]) -> Iterator[str]:
+def _rows(model: type[BaseModel], prefix: str, keys: tuple[str, ...]) -> Iterator[list[str]]:
     for key in keys:
         field = model.model_fields[key]
         extra = field.json_schema_extra
         allowed = extra["allowed"] if isinstance(extra, dict) else ""
-        cells = (f"`{prefix}{key}`", allowed, _default(field), field.description)
-        yield "| " + " | ".join(map(str, cells)) + " |"
+        yield [f"`{prefix}{key}`", str(allowed), _default(field), str(field.description)]
 
 
 def _default(field: FieldInfo) -> str:
@@ -65,13 +61,7 @@ def _default(field: FieldInfo) -> str:
     return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
 
 
-def renewed(page: str) -> str:
-    """The page with its table made anew between the two marks."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{reference()}\n{END}{after}"
-
+PART = MadePart("<!-- keys: made from the schema -->", "<!-- end of keys -->", reference)
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PART.main()

@@ -4,14 +4,16 @@ python -m hybridsim.cost.page docs/cost.md
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from hybridsim.cost import efficiency as classes
+from hybridsim.docs import MadePart, markdown_table
 
-START, END = "<!-- ceilings: made from ceilings.json -->", "<!-- end of ceilings -->"
+_HEADS = (
+    "class", "what", "share of the matrix rate", "share of the bandwidth (of what)",
+    "fixed, us, each", "error of the fit",
+)  # fmt: skip
 # What each class is, what bounds it by memory, and the launch that its fixed time belongs to.
 _WHAT = {
     classes.MATMUL: ("products that every token passes", "weights", "mixer or FFN"),
@@ -30,25 +32,21 @@ _WHAT = {
 def ceilings_table() -> str:
     """Markdown: what each class attains, and what else the file holds."""
     data = json.loads(classes.SHIPPED.read_text())
-    lines = [
-        "| class | what | share of the matrix rate | share of the bandwidth (of what) "
-        "| fixed, us, each | error of the fit |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, (what, of_what, each) in _WHAT.items():
-        lines.append(_line(f"`{name}`", what, of_what, each, name, data["classes"][name]))
+        rows.append(_row(f"`{name}`", what, of_what, each, name, data["classes"][name]))
         for kind, values in data["kinds"].get(name, {}).items():
-            lines.append(_line(f"`{name}`, {kind}", "", of_what, each, name, values))
-    return "\n".join([*lines, "", *_rest(data)])
+            rows.append(_row(f"`{name}`, {kind}", "", of_what, each, name, values))
+    return "\n".join([markdown_table(_HEADS, rows), "", *_rest(data)])
 
 
-def _line(
+def _row(
     title: str, what: str, of_what: str, each: str, name: str, values: Mapping[str, float]
-) -> str:
+) -> list[str]:
     compute = "" if name in (classes.POINTWISE, classes.COPY) else f"{values['compute']:.3f}"
     fixed = f"{values['fixed_s'] * 1e6:.1f}, {each}" if each else ""
     memory = f"{values['memory']:.3f} ({of_what})"
-    return f"| {title} | {what} | {compute} | {memory} | {fixed} | {values['error']:.1%} |"
+    return [title, what, compute, memory, fixed, f"{values['error']:.1%}"]
 
 
 def _rest(data: Mapping[str, Any]) -> Iterator[str]:
@@ -75,13 +73,9 @@ def _rest(data: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def renewed(page: str) -> str:
-    """The page with its table made anew between the two marks."""
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{ceilings_table()}\n{END}{after}"
-
+PART = MadePart(
+    "<!-- ceilings: made from ceilings.json -->", "<!-- end of ceilings -->", ceilings_table
+)
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PART.main()

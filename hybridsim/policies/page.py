@@ -1,47 +1,38 @@
 """The page on policies, made from the registries. `python -m hybridsim.policies.page FILE`."""
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any
 
+from hybridsim.docs import MadePart, markdown_table
 from hybridsim.policies import CHECKPOINT, EVICTION, THINNING
 from hybridsim.policies.base import EvictionPolicy
 
-START = "<!-- made by hybridsim.policies.page; edit the policies instead -->"
-END = "<!-- end of what is made -->"
+_HEADS = ("name", "parameters", "rule", "source", "differs", "layouts", "file")
 
 
 def tables() -> str:
     """Markdown: one table a registry, a row a policy."""
-    parts = [START]
+    parts = []
     for title, registry in (
         ("Checkpoint policies (`cache.checkpoint`)", CHECKPOINT),
         ("Eviction policies (`cache.eviction`)", EVICTION),
         ("Thinning rules (`cache.thinning`)", THINNING),
     ):
         parts += [f"## {title}", _table(registry)]
-    return "\n\n".join([*parts, END])
-
-
-def updated(page: str) -> str:
-    """The page with its made part made anew."""
-    head, _, rest = page.partition(START)
-    return head + tables() + rest.partition(END)[2]
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def _table(registry: Mapping[str, Callable[..., Any]]) -> str:
-    lines = ["| name | parameters | rule | source | differs | layouts | file |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for name, policy in registry.items():
-        cells = (
+    rows = [
+        (
             f"`{name}`", _parameters(policy), _rule(policy), policy.source,  # type: ignore[attr-defined]
             policy.deviation or "-", _layouts(policy), _file(policy),  # type: ignore[attr-defined]
-        )  # fmt: skip
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+        )
+        for name, policy in registry.items()
+    ]  # fmt: skip
+    return markdown_table(_HEADS, rows)
 
 
 def _rule(policy: Callable[..., Any]) -> str:
@@ -68,6 +59,11 @@ def _file(policy: Any) -> str:
     return "`" + policy.__module__.removeprefix("hybridsim.policies.").replace(".", "/") + ".py`"
 
 
+PART = MadePart(
+    "<!-- made by hybridsim.policies.page; edit the policies instead -->",
+    "<!-- end of what is made -->",
+    tables,
+)
+
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(updated(path.read_text()))
+    PART.main()

@@ -8,20 +8,18 @@ import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from hybridsim.docs import MadePart, markdown_table
 from hybridsim.traces import FORMATS
 from hybridsim.traces.content import GENERATORS as CONTENT
 from hybridsim.traces.generators import GENERATORS
 from hybridsim.traces.options import TraceOptions
 
-START = "<!-- made by hybridsim.traces.about; edit the readers instead -->"
-END = "<!-- end of what is made -->"
 _KINDS = {
     int: "an integer", float: "a number", bool: "true, false", str: "a text", dict: "a mapping",
 }  # fmt: skip
@@ -116,7 +114,7 @@ def _kind(annotation: Any) -> str:
 
 def page() -> str:
     """The made part of the page, as Markdown."""
-    parts = [START, "## Options of every format", _table(option_rows(TraceOptions))]
+    parts = ["## Options of every format", _table(option_rows(TraceOptions))]
     for name, form in FORMATS.items():
         parts += [f"## `{name}`: {form.about}", description_of(name)]
         if rows := own_options(name):
@@ -127,25 +125,23 @@ def page() -> str:
     parts.append("## Generators of `content`")
     for generator, (model, _) in CONTENT.items():
         parts += [f"`generator: {generator}`. {inspect.getdoc(model)}", _table(option_rows(model))]
-    return "\n\n".join([*parts, END])
-
-
-def renewed(text: str) -> str:
-    """The page with its made part made anew."""
-    head, _, rest = text.partition(START)
-    return head + page() + rest.partition(END)[2]
+    return "\n" + "\n\n".join(parts) + "\n"
 
 
 def _table(rows: Sequence[OptionRow]) -> str:
     if not rows:
         return "It has no options."
-    lines = ["| option | allowed | default | meaning |", "|---|---|---|---|"]
-    for row in rows:
-        cells = (f"`{row.key}`", row.allowed, row.default and f"`{row.default}`", row.meaning)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+    return markdown_table(
+        ("option", "allowed", "default", "meaning"),
+        [(f"`{x.key}`", x.allowed, x.default and f"`{x.default}`", x.meaning) for x in rows],
+    )
 
+
+PART = MadePart(
+    "<!-- made by hybridsim.traces.about; edit the readers instead -->",
+    "<!-- end of what is made -->",
+    page,
+)
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    PART.main()

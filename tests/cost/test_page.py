@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hybridsim.cost.efficiency import CLASSES, SHIPPED
-from hybridsim.cost.page import renewed
+from hybridsim.cost.page import PART
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def page(repo_dir):
 
 
 def test_the_page_is_in_step_with_the_file(page):
-    assert renewed(page) == page, "run: python -m hybridsim.cost.page docs/cost.md"
+    assert PART.renewed(page) == page, "run: python -m hybridsim.cost.page docs/cost.md"
 
 
 def test_every_class_has_a_row_with_its_shares(page):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from experiments.helpers import read_summary, tiny, write_experiment
 from hybridsim.config import PlotConfig
-from hybridsim.config.reference import renewed
+from hybridsim.config.reference import PART
 from hybridsim.errors import UserError
 from hybridsim.report.bands import brackets
 from hybridsim.report.curves import curve
@@ -287,4 +287,4 @@ def test_axes_suit_their_values() -> None:
 
 def test_the_documented_keys_are_those_of_the_schema(repo_dir: Path) -> None:
     page = (repo_dir / "docs" / "experiments.md").read_text()
-    assert renewed(page) == page, "python -m hybridsim.config.reference docs/experiments.md"
+    assert PART.renewed(page) == page, "python -m hybridsim.config.reference docs/experiments.md"

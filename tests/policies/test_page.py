@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from hybridsim.policies import CHECKPOINT, EVICTION, THINNING
-from hybridsim.policies.page import updated
+from hybridsim.policies.page import PART
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
 
 
 def test_the_page_is_in_step_with_the_registries():
     text = PAGE.read_text()
-    assert updated(text) == text, "run: python -m hybridsim.policies.page docs/policies.md"
+    assert PART.renewed(text) == text, "run: python -m hybridsim.policies.page docs/policies.md"
 
 
 def test_every_policy_has_a_row_with_source_and_rule():

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from hybridsim.cli.app import app
 from hybridsim.errors import UserError
 from hybridsim.traces import FORMATS
-from hybridsim.traces.about import option_rows, own_options, renewed
+from hybridsim.traces.about import PART, option_rows, own_options
 from hybridsim.traces.content import GENERATORS as CONTENT
 from hybridsim.traces.generators import GENERATORS
 from hybridsim.traces.options import TraceOptions
@@ -66,7 +66,7 @@ def test_limits_are_told_as_they_are_checked():
 
 def test_the_page_is_as_the_readers_are():
     text = PAGE.read_text()
-    assert renewed(text) == text
+    assert PART.renewed(text) == text
     for name in (*FORMATS, *GENERATORS, *CONTENT):
         assert f"`{name}`" in text or f"generator: {name}`" in text
 
