@@ -1,12 +1,6 @@
 """Small facts that every wrapper needs before it launches a kernel."""
 
 import torch
-import triton
-
-
-def is_interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter (TRITON_INTERPRET=1), on the CPU."""
-    return bool(triton.knobs.runtime.interpret)
 
 
 def dot_precision(dtype: torch.dtype) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 
 import torch
 
-from hybridsim.kernels import rows as row_copies
 from hybridsim.kernels.bench.case import permutation, random_normal
 from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
 from hybridsim.kernels.bench.timing import Call, rotations, time_graph
@@ -42,7 +41,7 @@ def copy_on_write() -> list[Row]:
     """
     model = HybridModel(CATALOGUE[MODEL](), num_slots=64, num_pages=2048)
     pairs = permutation(64, 0).view(32, 2)
-    copies = [_copy_of(model, pair[:1].contiguous(), pair[1:].contiguous()) for pair in pairs]
+    copies = [partial(model.copy_states, *pair.clone().split(1)) for pair in pairs]
     copy_s = time_graph(copies).median_s
     rows: list[Row] = []
     for new in (64, 512, 4096):
@@ -57,14 +56,6 @@ def copy_on_write() -> list[Row]:
             for gap, step_s in zip(GAPS, seconds, strict=True)
         ]  # fmt: skip
     return rows
-
-
-def _copy_of(model: HybridModel, source: torch.Tensor, target: torch.Tensor) -> Call:
-    def copy() -> None:
-        row_copies.copy_rows(model.states, source, target)
-        row_copies.copy_rows(model.conv_states, source, target)
-
-    return copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)

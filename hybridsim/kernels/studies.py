@@ -7,7 +7,6 @@ tail_replay: see `reuse_studies`.
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
 from hybridsim.kernels.bench.timing import Call, time_graph
+from hybridsim.kernels.console import say
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
@@ -179,7 +179,7 @@ def main() -> None:
             cells = (
                 f"{value:.3e}" if isinstance(value, float) else str(value) for value in row.values()
             )
-            sys.stdout.write(f"{name} {' '.join(cells)}\n")
+            say(f"{name} {' '.join(cells)}")
     options.out.write_text(json.dumps(results, indent=1))
 
 

@@ -203,3 +203,14 @@ def test_layers_at_model_sizes_equal_the_truth(name, tp, layers):
         assert relative_error(out, expected) < 1.5e-2
         out = model.feed_forward(layer, x, batch)
         assert relative_error(out, feed_forward(layer.ffn, x.double())) < 5e-2
+
+
+def test_slots_are_copied_in_every_layer_and_others_stay(make, device):
+    model = make("next")
+    model.states.normal_()
+    before = model.states.clone(), model.conv_states.clone()
+    sources, targets = (torch.tensor(x, device=device, dtype=torch.int32) for x in ([1, 5], [0, 6]))
+    model.copy_states(sources, targets)
+    came_from = [1, 1, 2, 3, 4, 5, 5, 7]
+    assert torch.equal(model.states, before[0][:, came_from])
+    assert torch.equal(model.conv_states, before[1][:, came_from])

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from hybridsim.kernels.bench import memory_cases, probe_cases, recurrence_cases
 from hybridsim.kernels.bench.case import Case, disagreement
 from hybridsim.kernels.bench.floors import Floors, measure_floors
 from hybridsim.kernels.bench.timing import Timing, time_eager, time_graph
+from hybridsim.kernels.console import say
 from hybridsim.kernels.machine import describe_machine
 
 GROUPS: dict[str, Callable[[bool, bool], Iterator[Case]]] = {
@@ -24,11 +24,6 @@ GROUPS: dict[str, Callable[[bool, bool], Iterator[Case]]] = {
     "conv": recurrence_cases.conv_cases,
     "probes": probe_cases.probe_cases,
 }
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def time_version(case: Case, name: str) -> tuple[Timing, str]:

@@ -1,7 +1,7 @@
 """One row of the table: an operator at one shape, its floor, and the versions to time."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -16,8 +16,8 @@ class Case:
     """`num_bytes`: least traffic (inputs read once, outputs written once); `num_flops` likewise.
 
     versions: name -> maker; "ours" first, rivals after it. All get the same inputs for one seed.
-    rotate: input sets to rotate through. target: what the issue asks, as `kind:value`, where kind
-    is `floor` (share of the floor's speed at least) or a rival's name (ours over rival at most).
+    rotate: input sets to rotate through. target: what is aimed at, as (kind, value), where kind is
+    `floor` (share of the floor's speed at least) or a rival's name (ours over rival at most).
     """
 
     op: str
@@ -28,7 +28,6 @@ class Case:
     rotate: int
     target: tuple[str, float] | None = None
     tolerance: float = 1e-2
-    extra: dict[str, float] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ Call = Callable[[], object]
 # Inputs are rotated until they fill this many bytes: several times the L2 of any card at hand.
 ROTATION_BYTES = 384 * 2**20
 # Of a timed graph: 100 times what launching it takes and more.
-_MIN_GRAPH_S = 1e-3
+_MIN_GRAPH_S, _MOST_ROUNDS = 1e-3, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ def rotations(set_bytes: int) -> int:
     return max(1, min(48, -(-ROTATION_BYTES // max(set_bytes, 1))))
 
 
-def _event_s(run: Call) -> float:
+def event_s(run: Call) -> float:
+    """Seconds of device work that `run` starts, between two events."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     run()
@@ -42,7 +43,8 @@ def _event_s(run: Call) -> float:
     return start.elapsed_time(end) * 1e-3
 
 
-def _summary(samples: Sequence[float], calls: int) -> Timing:
+def summary(samples: Sequence[float], calls: float) -> Timing:
+    """Of one call, from seconds of so many at a time."""
     values = torch.tensor(samples, dtype=torch.float64) / calls
     low, median, high = torch.quantile(values, torch.tensor([0.2, 0.5, 0.8]).double()).tolist()
     return Timing(median, low, high, len(samples))
@@ -65,9 +67,13 @@ def capture(calls: Sequence[Call]) -> tuple[torch.cuda.CUDAGraph, int]:
     # Rounds by the time of a graph: launches from Python take longer than short kernels, and with
     # too few rounds the launch of the graph itself would count as theirs.
     once = _graph(calls, 1)
-    once_s = min(_event_s(once.replay) for _ in range(3))
-    rounds = max(1, min(100, round(_MIN_GRAPH_S / max(once_s, 1e-6))))
-    return _graph(calls, rounds), rounds * len(calls)
+    rounds = rounds_of(min(event_s(once.replay) for _ in range(3)))
+    return once if rounds == 1 else _graph(calls, rounds), rounds * len(calls)
+
+
+def rounds_of(once_s: float) -> int:
+    """How often a graph of `once_s` runs on end, so that its launch is hardly seen."""
+    return max(1, min(_MOST_ROUNDS, round(_MIN_GRAPH_S / max(once_s, 1e-6))))
 
 
 def time_graph(calls: Sequence[Call], num_samples: int = 15) -> Timing:
@@ -76,7 +82,7 @@ def time_graph(calls: Sequence[Call], num_samples: int = 15) -> Timing:
     for _ in range(3):
         graph.replay()
     torch.cuda.synchronize()
-    return _summary([_event_s(graph.replay) for _ in range(num_samples)], length)
+    return summary([event_s(graph.replay) for _ in range(num_samples)], length)
 
 
 def time_eager(calls: Sequence[Call], num_samples: int = 15) -> Timing:
@@ -85,5 +91,5 @@ def time_eager(calls: Sequence[Call], num_samples: int = 15) -> Timing:
         for call in calls:
             call()
     torch.cuda.synchronize()
-    samples = [_event_s(lambda: [call() for call in calls]) for _ in range(num_samples)]
-    return _summary(samples, len(calls))
+    samples = [event_s(lambda: [call() for call in calls]) for _ in range(num_samples)]
+    return summary(samples, len(calls))

@@ -9,11 +9,11 @@ come from memory and not from the cache.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
 
-from hybridsim.kernels import rows
 from hybridsim.kernels.bench.timing import Call, rotations
 from hybridsim.kernels.model.batch import NUM_SCORE_OFFSETS, StepBatch, StepShape
 from hybridsim.kernels.model.model import HybridModel, Layer, Mixer, Moe, RecurrentMixer
@@ -156,13 +156,7 @@ def copy(model: HybridModel, at: tuple[int, ...]) -> Part:
         device = model.place.device
         generator = torch.Generator(device).manual_seed(seed)
         order = torch.randperm(model.num_slots, generator=generator, device=device).int()
-        sources, targets = order[: at[0]], order[at[0] : 2 * at[0]]
-
-        def call() -> None:
-            rows.copy_rows(model.states, sources, targets)
-            rows.copy_rows(model.conv_states, sources, targets)
-
-        return call
+        return partial(model.copy_states, order[: at[0]], order[at[0] : 2 * at[0]])
 
     state_bytes = 2 * at[0] * model.states[:, 0].numel() * 4
     return Part([call_on(seed) for seed in range(min(_MAX_BATCHES, rotations(state_bytes)))])

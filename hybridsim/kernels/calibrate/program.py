@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from hybridsim.kernels.calibrate.clock import time_calls
 from hybridsim.kernels.calibrate.grids import AXES, points
 from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
 from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
+from hybridsim.kernels.console import say
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.model.model import HybridModel, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
@@ -32,11 +32,6 @@ FIT_SEED, HELD_OUT_SEED = 1, 20261130
 _SAVE_EVERY_S = 10.0
 
 Profile = dict[str, Any]
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def save(path: Path, profile: Profile) -> None:

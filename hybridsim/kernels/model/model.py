@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hybridsim.kernels import pointwise
+from hybridsim.kernels import pointwise, rows
 from hybridsim.kernels.model.batch import NUM_SCORE_OFFSETS, Pools, StepBatch, StepShape, make_batch
 from hybridsim.kernels.model.ffn import ExpertWeights, Ffn, Mlp, Moe, check_ffn
 from hybridsim.kernels.model.gated_attention import GatedAttention, check_attention
@@ -146,6 +146,11 @@ class HybridModel:
             self.place.device,
         )  # fmt: skip
         return make_batch(shape, pools, seed)
+
+    def copy_states(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """States and convolution states of all layers, from slots to slots; both int32 `[N]`."""
+        rows.copy_rows(self.states, sources, targets)
+        rows.copy_rows(self.conv_states, sources, targets)
 
     def step(self, batch: StepBatch) -> torch.Tensor:
         """Next token `[P + N]` of every sequence of the batch."""
