@@ -3,6 +3,8 @@
 The command line turns it into one clear message and exit code 2; nothing else is caught there.
 """
 
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """A mistake in the user's input.
@@ -30,10 +32,13 @@ def shorten(value: object, length: int = 60) -> str:
 
 def unknown_name(place: str, value: object, allowed: list[str]) -> UserError:
     """The error for a name that is in no registry; it lists the registry and the nearest name."""
+    hint, names = did_you_mean(value, allowed), ", ".join(allowed) or "none"
+    return UserError(place, f"unknown name {shorten(repr(value))}{hint}; allowed: {names}")
+
+
+def did_you_mean(value: object, allowed: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` or nothing."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(value)[:200], allowed, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return UserError(
-        place, f"unknown name {shorten(repr(value))}{hint}; allowed: {', '.join(allowed) or 'none'}"
-    )
+    near = get_close_matches(str(value)[:200], list(allowed), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

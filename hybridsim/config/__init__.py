@@ -19,7 +19,7 @@ from hybridsim.config.schema import (
     TraceConfig,
     exact_size,
 )
-from hybridsim.config.source import Source, did_you_mean, parse_source, parse_value, read_source
+from hybridsim.config.source import Source, parse_source, parse_value, read_source
 
 __all__ = [
     "UNLIMITED",
@@ -32,7 +32,6 @@ __all__ = [
     "Source",
     "TraceConfig",
     "check_axes",
-    "did_you_mean",
     "exact_size",
     "expand",
     "load_experiment",

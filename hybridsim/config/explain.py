@@ -7,8 +7,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hybridsim.config.schema import RunConfig
-from hybridsim.config.source import did_you_mean
-from hybridsim.errors import UserError, shorten
+from hybridsim.errors import UserError, did_you_mean, shorten
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -1,15 +1,14 @@
 """YAML with a memory for places: every key knows its line. It does not know what the keys mean."""
 
-import difflib
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hybridsim.errors import UserError, shorten
+from hybridsim.errors import UserError, did_you_mean, shorten
 
 KeyPath = tuple[Hashable, ...]
 
@@ -230,9 +229,3 @@ def _nearby_file(path: Path) -> str:
         return f" (there is no folder {str(path.parent)!r} either); allowed: an existing file"
     names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
     return f"{did_you_mean(path.name, names)}; allowed: an existing file"
-
-
-def did_you_mean(value: object, allowed: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` or nothing."""
-    near = difflib.get_close_matches(str(value)[:200], list(allowed), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

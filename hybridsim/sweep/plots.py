@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from hybridsim import metrics
 from hybridsim.build import Built
-from hybridsim.config import Experiment, PlotConfig, check_axes, did_you_mean
-from hybridsim.errors import UserError
+from hybridsim.config import Experiment, PlotConfig, check_axes
+from hybridsim.errors import UserError, did_you_mean
 from hybridsim.records import RequestRecord, StepRecord
 from hybridsim.report.distributions import REQUEST_TIMES, STEP_COLUMNS
 
