@@ -1,4 +1,4 @@
-"""Sizes as people write them (`8GiB`, `500MB`, `1024`) and as numbers of bytes, both ways."""
+"""Numbers as people write them: sizes (`8GiB`, `500MB`, `1024`), both ways, and shares."""
 
 import re
 
@@ -32,3 +32,8 @@ def format_bytes(size_bytes: float) -> str:
         if abs(size_bytes) >= factor:
             return f"{size_bytes / factor:.4g} {unit}"
     return f"{size_bytes:.4g} B"
+
+
+def percent(share: float) -> str:
+    """`12.34 %`"""
+    return f"{100 * share:.2f} %"

@@ -9,7 +9,8 @@ from rich.table import Table
 from hybridsim.analysis.blocks import block_curve
 from hybridsim.analysis.inputs import Subject, TraceSource, Wish
 from hybridsim.analysis.shards import read_samples
-from hybridsim.analysis.show import MOST_ROWS, curve_sizes, percent, round_sizes, write_rows
+from hybridsim.analysis.show import MOST_ROWS, curve_sizes, round_sizes, write_rows
+from hybridsim.units import percent
 
 _NUM_SEEDS = 8
 

@@ -15,7 +15,6 @@ from hybridsim.analysis.passes import cached_trie
 from hybridsim.analysis.show import (
     curve_sizes,
     log_spaced,
-    percent,
     round_sizes,
     tell_refusals,
     write_rows,
@@ -25,7 +24,7 @@ from hybridsim.errors import UserError
 from hybridsim.files import make_folder
 from hybridsim.policies.base import CheckpointPolicy
 from hybridsim.trie import Trie
-from hybridsim.units import format_bytes
+from hybridsim.units import format_bytes, percent
 
 _SURFACE_SIZES = 48
 

@@ -10,10 +10,10 @@ from hybridsim.analysis.inputs import Subject
 from hybridsim.analysis.lines import Line
 from hybridsim.analysis.lockstep import Capacity, GridReplay
 from hybridsim.analysis.passes import cached_trie
-from hybridsim.analysis.show import percent, tell_refusals, write_rows
+from hybridsim.analysis.show import tell_refusals, write_rows
 from hybridsim.errors import UserError
 from hybridsim.trie import Trie
-from hybridsim.units import format_bytes
+from hybridsim.units import format_bytes, percent
 
 Replay = Callable[[Subject, Line, Sequence[Capacity], Trie], GridReplay]
 

@@ -53,8 +53,3 @@ def write_rows(path: Path, rows: Iterable[Sequence[object]], console: Console) -
     with written_whole(path) as temporary, temporary.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     console.print(f"wrote {path}", markup=False, highlight=False)
-
-
-def percent(rate: float) -> str:
-    """`12.34 %`"""
-    return f"{rate * 100:.2f} %"

@@ -1,12 +1,12 @@
 """`hybridsim cost list | show`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from hybridsim.cli.options import ModelName, Overrides
+from hybridsim.terminal import wide_console
 
 _LIST_HELP = """List the GPUs with a name and the measured profiles that ship.
 
@@ -20,6 +20,7 @@ predicted against measured.
 
 Example: hybridsim cost show --model qwen3.5-0.8b --gpu h200
 """
+_WIDTH = 200
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +39,7 @@ def _list() -> None:
     from hybridsim.cost.show import tables
     from hybridsim.cost.show.subject import shipped
 
-    console = _console()
+    console = wide_console(_WIDTH, highlight=False)
     console.print(tables.gpus(GPUS.values()))
     console.print(tables.profiles(shipped()))
 
@@ -47,19 +48,14 @@ def _show(
     experiment: Annotated[
         Path | None, typer.Argument(help="Experiment whose GPUs and models to show.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Catalogue name, or the path of a config.json.")
-    ] = None,
+    model: ModelName = None,
     gpu: Annotated[str | None, typer.Option(help="Name, or a YAML mapping of rates.")] = None,
     tp: Annotated[int | None, typer.Option(help="One of so many tensor-parallel ranks.")] = None,
     profile: Annotated[
         Path | None, typer.Option(help="Measured profile.", show_default="the one that ships")
     ] = None,
     steps: Annotated[Path | None, typer.Option(help="Held-out steps that calibrate wrote.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Override a key of the experiment."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.", show_default="results/cost-<gpu>-<model>")
     ] = None,
@@ -74,12 +70,4 @@ def _show(
         folder = Path("results") / f"cost-{subject.name}"
         if out is not None:
             folder = out / subject.name if len(found) > 1 else out
-        show(subject, steps, folder, _console())
-
-
-def _console() -> "Console":
-    """Without cutting columns where the output is no terminal."""
-    from rich.console import Console
-
-    console = Console()
-    return Console(width=None if console.is_terminal else 200, highlight=False)
+        show(subject, steps, folder, wide_console(_WIDTH, highlight=False))

@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from hybridsim.build.show import SHOW, show_engine
 from hybridsim.cli.options import key_values
 from hybridsim.models import get_model
+from hybridsim.terminal import wide_console
 from hybridsim.units import parse_bytes
 
 engine_app = typer.Typer(
@@ -45,5 +45,4 @@ def show(
     table = Table(title=f"{name}, {model}, {memory}", show_header=False)
     for label, text in rows:
         table.add_row(label, text)
-    console = Console()
-    Console(width=None if console.is_terminal else 120).print(table)
+    wide_console(120).print(table)

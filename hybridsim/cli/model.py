@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridsim.errors import UserError
+from hybridsim.terminal import wide_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -220,8 +221,4 @@ def _table(*headings: str) -> "Table":
 
 
 def _print(table: "Table") -> None:
-    """Without cutting columns where the output is no terminal."""
-    from rich.console import Console
-
-    console = Console()
-    Console(width=None if console.is_terminal else 160, highlight=False).print(table)
+    wide_console(160, highlight=False).print(table)

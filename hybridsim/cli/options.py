@@ -28,7 +28,9 @@ ReaderOptions = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override a key, as in an experiment."),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Override a key, as in an experiment; repeatable."
+    ),
 ]
 OutDir = Annotated[Path | None, typer.Option("--out", help="Folder for the files.")]
 Force = Annotated[bool, typer.Option("--force", help="Write over results that are there already.")]

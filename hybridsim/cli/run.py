@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from hybridsim.cli.options import Overrides
+
 _RUN_HELP = """Run an experiment: tables, figures and a report.
 
 Example: hybridsim run experiments/quickstart.yaml --set trace.first=500 --jobs 2
@@ -25,10 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def _run(
     experiment: Annotated[Path, typer.Argument(help="Experiment file (YAML).")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Override a key; may be repeated."),
-    ] = None,
+    overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(help="Result folder.", show_default="results/<name>")
     ] = None,

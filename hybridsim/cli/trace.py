@@ -17,7 +17,8 @@ from rich.table import Table
 from hybridsim.cli.options import ReaderOptions, key_values
 from hybridsim.errors import unknown_name
 from hybridsim.files import write_whole
-from hybridsim.traces import FORMATS, open_trace
+from hybridsim.terminal import wide_console
+from hybridsim.traces import FORMATS, TraceStream, open_trace
 from hybridsim.traces.arrivals import read_times
 from hybridsim.traces.convert import WRITERS, write_trace
 from hybridsim.traces.detect import detect_format
@@ -65,15 +66,7 @@ def stats(
     json_path: Annotated[Path | None, typer.Option("--json", help="Also write JSON here.")] = None,
 ) -> None:
     """Print lengths, pace and ideal reuse. Example: hybridsim trace stats conversation.jsonl"""
-    with _bar("reading") as progress:
-        stream = open_trace(
-            file,
-            format_name or detect_format(file),
-            first=first,
-            options=key_values(option or []),
-            seed=seed,
-            progress=progress,
-        )
+    with _opened("reading", file, format_name, option, first, seed) as stream:
         found = trace_stats(stream)
     if json_path is not None:
         write_whole(json_path, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
@@ -110,8 +103,7 @@ def _print_rows(rows: Sequence[Sequence[str]], *headings: str, title: str | None
     table = Table(*headings, title=title, title_justify="left", box=SIMPLE_HEAD)
     for row in rows:
         table.add_row(*map(escape, row))
-    console = Console()
-    Console(width=None if console.is_terminal else 140).print(table)
+    wide_console(140).print(table)
 
 
 @trace_app.command()
@@ -125,8 +117,23 @@ def convert(
     seed: Seed = 0,
 ) -> None:
     """Rewrite a trace. Example: hybridsim trace convert x.jsonl x.segments.jsonl --to segments"""
-    with _bar("converting") as progress:
-        stream = open_trace(
+    with _opened("converting", file, format_name, option, first, seed) as stream:
+        count = write_trace(stream, out, to)
+    typer.echo(f"{count} requests written to {out} as {to}")
+
+
+@contextmanager
+def _opened(
+    what: str,
+    file: Path,
+    format_name: str | None,
+    option: list[str] | None,
+    first: int | None,
+    seed: int,
+) -> Iterator[TraceStream]:
+    """The file's requests, as the options tell, with a bar while they are read."""
+    with _bar(what) as progress:
+        yield open_trace(
             file,
             format_name or detect_format(file),
             first=first,
@@ -134,8 +141,6 @@ def convert(
             seed=seed,
             progress=progress,
         )
-        count = write_trace(stream, out, to)
-    typer.echo(f"{count} requests written to {out} as {to}")
 
 
 @contextmanager
@@ -155,7 +160,7 @@ def _bar(what: str) -> Iterator[OnProgress]:
 
 
 def _print_stats(found: TraceStats) -> None:
-    console = Console(width=100) if not Console().is_terminal else Console()
+    console = wide_console(100)
     table = Table(title=f"{found.name} ({found.format})", show_header=False, title_justify="left")
     for label, value in stats_rows(found):
         table.add_row(label, value)

@@ -6,15 +6,15 @@ from rich.table import Column, Table
 from hybridsim.plan.common import REFRESH
 from hybridsim.plan.report import Report
 from hybridsim.plan.result import MemoryPlan, TargetPlan
-from hybridsim.units import format_bytes
+from hybridsim.terminal import wide_console
+from hybridsim.units import format_bytes, percent
 
 _WIDE, _MOST_ROWS = 150, 16
 
 
 def print_report(report: Report) -> None:
     """On stdout; cells are not folded to the width of a terminal that is none."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=_WIDE)
+    console = wide_console(_WIDE)
     for plan in report.plans:
         _say(console, "")
         console.rule(f"{report.subject.name}, {report.engine}: {plan.memory_text} a rank")
@@ -35,8 +35,8 @@ def _say_plan(console: Console, report: Report, plan: MemoryPlan) -> None:
     for label, trial in ranked[:_MOST_ROWS]:
         slots = trial.capacity.state_slots
         table.add_row(
-            label, "one pool" if slots is None else f"{slots:,}", _percent(trial.token_hit_rate),
-            str(trial.num_refused), _percent(trial.first_half), _percent(trial.second_half),
+            label, "one pool" if slots is None else f"{slots:,}", percent(trial.token_hit_rate),
+            str(trial.num_refused), percent(trial.first_half), percent(trial.second_half),
         )  # fmt: skip
     console.print(table)
     if len(ranked) > _MOST_ROWS:
@@ -50,7 +50,7 @@ def _say_plan(console: Console, report: Report, plan: MemoryPlan) -> None:
 def plan_lines(plan: MemoryPlan) -> list[str]:
     """The recommendation, its check, and what one GiB more is worth."""
     best = plan.best
-    lines = [f"best: {plan.label}, token hit rate {_percent(best.token_hit_rate)} (replayed)"]
+    lines = [f"best: {plan.label}, token hit rate {percent(best.token_hit_rate)} (replayed)"]
     if best.capacity.state_slots is not None:
         assert plan.fraction is not None
         lines.append(
@@ -59,9 +59,9 @@ def plan_lines(plan: MemoryPlan) -> list[str]:
         )
     lines += [f"  {flag} {value}" for flag, value in plan.flags.items()]
     if plan.bound is not None:
-        lines.append(f"proven: in this memory nothing hits more than {_percent(plan.bound)}")
+        lines.append(f"proven: in this memory nothing hits more than {percent(plan.bound)}")
     if plan.baseline is not None:
-        lines.append(f"as the engine comes: {_percent(plan.baseline.token_hit_rate)}")
+        lines.append(f"as the engine comes: {percent(plan.baseline.token_hit_rate)}")
     lines += _check_lines(plan)
     lines += [f"one GiB more by replay, {g.where}: {g.points:+.3f} points" for g in plan.gains]
     return lines
@@ -73,7 +73,7 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
         sides = {"a step less for states": plan.neighbours.below,
                  "a step more": plan.neighbours.above}  # fmt: skip
         for name, trial in sides.items():
-            told = "no such split" if trial is None else _percent(trial.token_hit_rate)
+            told = "no such split" if trial is None else percent(trial.token_hit_rate)
             lines.append(f"check, {name}: {told}")
     found = plan.one_pass
     if found is not None:
@@ -82,11 +82,11 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
         if found.is_exact:
             kind, why = "the same policy", "the running request's own memory, pools that meet"
         lines.append(
-            f"one pass ({kind}, lru refresh {REFRESH}) at these pools: {_percent(found.rate)}; "
+            f"one pass ({kind}, lru refresh {REFRESH}) at these pools: {percent(found.rate)}; "
             f"the replay is {off:+.3f} points off ({why})"
         )
         lines.append(
-            f"one pass at its own best split: {_percent(found.split.token_hit_rate)}, within 0.1 "
+            f"one pass at its own best split: {percent(found.split.token_hit_rate)}, within 0.1 "
             f"points from {found.split.least_slots:,} to {found.split.most_slots:,} states"
         )
         gains = found.gains
@@ -99,7 +99,7 @@ def _check_lines(plan: MemoryPlan) -> list[str]:
 
 def target_lines(target: TargetPlan) -> list[str]:
     """The memory a target needs, or why there is none."""
-    goal = f"target {_percent(target.target)}"
+    goal = f"target {percent(target.target)}"
     lines = []
     if target.curve is not None:
         size = target.curve.memory_bytes
@@ -111,9 +111,9 @@ def target_lines(target: TargetPlan) -> list[str]:
         found = target.replayed
         lines.append(
             f"{goal}: {format_bytes(found.memory_bytes)} with {found.label} by replay "
-            f"({_percent(found.token_hit_rate)}); {format_bytes(found.misses_bytes)} misses it"
+            f"({percent(found.token_hit_rate)}); {format_bytes(found.misses_bytes)} misses it"
         )
-    most = f"the most that memory gives is {_percent(target.ceiling)}"
+    most = f"the most that memory gives is {percent(target.ceiling)}"
     return [*lines, most] if lines else [f"{goal}: not reachable; {most}"]
 
 
@@ -124,20 +124,16 @@ def confidence_lines(report: Report, memory_bytes: int) -> list[str]:
         for check in checks:
             lines.append(
                 f"confidence ({kind}): chosen on the {check.chosen_on}, {check.choice}: "
-                f"{_percent(check.own_rate)} there, {_percent(check.other_rate)} on the other; "
+                f"{percent(check.own_rate)} there, {percent(check.other_rate)} on the other; "
                 f"regret {check.regret_points:.3f} points"
             )
     for seed in report.seeds.get(memory_bytes, ()):
-        line = f"confidence (seed {seed.seed}): {_percent(seed.token_hit_rate)}"
+        line = f"confidence (seed {seed.seed}): {percent(seed.token_hit_rate)}"
         if seed.best_fraction is not None:
             line += f"; its own best share {seed.best_fraction:.3f}, regret "
             line += f"{seed.regret_points:.3f} points"
         lines.append(line)
     return [*lines, f"confidence ({report.seed_note})"]
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f} %"
 
 
 def _say(console: Console, text: str) -> None:

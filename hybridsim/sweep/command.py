@@ -12,6 +12,7 @@ from hybridsim.files import WriteError
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
 from hybridsim.sweep.store import read_meta, remove_leftovers
+from hybridsim.terminal import wide_console
 from hybridsim.units import format_bytes
 
 EXIT_FAILED_RUNS = 1
@@ -36,8 +37,7 @@ def run(
     out_dir = out_dir if out_dir is not None else Path("results") / experiment.name
     if dry_run:
         check_experiment(experiment)
-        # never cut a cell to the width of a terminal that is none
-        Console(width=None if console.is_terminal else 200).print(_runs_table(experiment))
+        wide_console(200).print(_runs_table(experiment))
         return 0
     try:
         outcome = run_experiment(experiment, out_dir, executor, console, resume=resume)

@@ -2,6 +2,7 @@
 
 from hybridsim.traces.content import no_content_error
 from hybridsim.traces.stats import Distribution, Reuse, TraceStats
+from hybridsim.units import percent
 
 
 def stats_rows(stats: TraceStats) -> list[tuple[str, str]]:
@@ -31,16 +32,16 @@ def _distribution(values: Distribution) -> str:
 
 def _reuse_rows(reuse: Reuse) -> list[tuple[str, str]]:
     rows = [
-        ("ideal hit, of blocks", _percent(reuse.block_hit_rate)),
-        ("ideal hit, of tokens", _percent(reuse.token_hit_rate)),
-        ("  of tokens with known content", _percent(reuse.known_token_hit_rate)),
-        ("  capped at n - 1 of n tokens", _percent(reuse.capped_token_hit_rate)),
+        ("ideal hit, of blocks", percent(reuse.block_hit_rate)),
+        ("ideal hit, of tokens", percent(reuse.token_hit_rate)),
+        ("  of tokens with known content", percent(reuse.known_token_hit_rate)),
+        ("  capped at n - 1 of n tokens", percent(reuse.capped_token_hit_rate)),
     ]
     if reuse.with_outputs_token_hit_rate is not None:
-        rows.append(("  were outputs kept too", _percent(reuse.with_outputs_token_hit_rate)))
+        rows.append(("  were outputs kept too", percent(reuse.with_outputs_token_hit_rate)))
     if reuse.within_session is not None and reuse.across_sessions is not None:
-        rows.append(("  found in own session", _percent(reuse.within_session)))
-        rows.append(("  found in others only", _percent(reuse.across_sessions)))
+        rows.append(("  found in own session", percent(reuse.within_session)))
+        rows.append(("  found in others only", percent(reuse.across_sessions)))
     if reuse.gap_requests is not None:
         p50, p90 = reuse.gap_requests
         rows.append(("reuse gap, of tokens", f"p50 {p50:,.0f}, p90 {p90:,.0f} requests"))
@@ -48,7 +49,3 @@ def _reuse_rows(reuse: Reuse) -> list[tuple[str, str]]:
         p50, p90 = reuse.gap_s
         rows.append(("", f"p50 {p50:,.1f}, p90 {p90:,.1f} s"))
     return rows
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
