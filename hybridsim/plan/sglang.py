@@ -148,6 +148,7 @@ class SGLangPlanner:
         return found
 
     def _server_flags(self, memory_bytes: int, best: Trial) -> dict[str, str]:
+        """Strategy and chunk size are always named: a server sets its own by backend and GPU."""
         given = {
             key.removeprefix("engine."): value
             for key, value in best.settings.items()
@@ -157,9 +158,10 @@ class SGLangPlanner:
         options, inputs = sized_options(self.bench.model, memory_bytes, given, page_size)
         assert best.capacity.state_slots is not None
         flags = sglang_flags(options, inputs, best.capacity.state_slots)
-        named = {flag: str(best.settings[k]) for k, flag in _FLAGS.items() if k in best.settings}
+        resolved = {STRATEGY: options.strategy.value, _CHUNK: options.chunked_prefill_size}
+        chosen = {**best.settings, **resolved}
         return {
-            **named,
+            **{flag: str(chosen[key]) for key, flag in _FLAGS.items() if key in chosen},
             "--max-mamba-cache-size": str(flags.max_mamba_cache_size),
             "--mamba-full-memory-ratio": f"{flags.mamba_full_memory_ratio!r} (instead of the size)",
         }

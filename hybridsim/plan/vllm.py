@@ -5,6 +5,7 @@ from typing import Any
 
 from hybridsim.build.vllm import layout_of, options_of
 from hybridsim.engines.vllm.layout import Layout
+from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.errors import UserError
 from hybridsim.plan.bench import Bench, Settings, Trial
 from hybridsim.plan.common import gains_by_replay, reach_by_replay
@@ -14,14 +15,16 @@ from hybridsim.units import format_bytes
 
 _BUDGET, _BLOCK = "engine.max_num_batched_tokens", "engine.user_block_size"
 _RETENTION, _UNIT = "engine.retention", "engine.prefix_match_unit"
-_LENGTH = "engine.max_model_len"
+_LENGTH, _MODE = "engine.max_model_len", "engine.mamba_mode"
 _FLAGS = {
+    _MODE: "--mamba-cache-mode",
     _RETENTION: "prefix_cache_retention_interval",
     _UNIT: "prefix_match_unit",
     _BLOCK: "--block-size",
     _BUDGET: "--max-num-batched-tokens",
     _LENGTH: "--max-model-len",
 }
+_FLAGS_BEFORE = {**_FLAGS, _RETENTION: "VLLM_PREFIX_CACHE_RETENTION_INTERVAL (environment)"}
 _DEFAULT_LENGTH = 32768
 _ALIGNMENT = 16
 
@@ -77,7 +80,7 @@ class VLLMPlanner:
         if self.version == "0.27.1":
             intervals = [None, 0, 2 * block, 8 * block]
         return {
-            **({"engine.mamba_mode": ["align", "all"]} if self.version == "0.27.1" else {}),
+            **({_MODE: ["align", "all"]} if self.version == "0.27.1" else {}),
             _RETENTION: intervals,
             _UNIT: [None, *dict.fromkeys(units)],
             _BLOCK: [_ALIGNMENT, 2 * block],
@@ -88,22 +91,28 @@ class VLLMPlanner:
         return unit > 0 and self.layout.block_size % unit == 0 and unit % _ALIGNMENT == 0
 
     def _layout(self, settings: Settings) -> Layout:
+        return layout_of(self.bench.model, self._options(settings))
+
+    def _options(self, settings: Settings) -> VLLMOptions:
         whole = {**self.bench.fixed, **settings}
         given = {
             key.removeprefix("engine."): value
             for key, value in whole.items()
             if key.startswith("engine.")
         }
-        return layout_of(self.bench.model, options_of(self.version, given))
+        return options_of(self.version, given)
 
     def _grown(self, memory_bytes: int) -> Settings:
         assert self._best is not None
         return {**self._best.settings, "cache.memory": memory_bytes}
 
     def _flags(self, best: Trial, layout: Layout) -> dict[str, str]:
-        named = {flag: str(best.settings[k]) for k, flag in _FLAGS.items() if k in best.settings}
+        """The budget of a step is always named: a server sets its own by GPU."""
+        flags = _FLAGS_BEFORE if self.version == "0.27.1" else _FLAGS
+        budget = self._options(best.settings).max_num_batched_tokens
+        chosen = {**best.settings, _BUDGET: budget}
         return {
-            **named,
+            **{flag: _told(chosen[key]) for key, flag in flags.items() if key in chosen},
             "block size that follows": f"{layout.block_size} tokens",
             "--num-gpu-blocks-override": str(best.capacity.num_blocks),
         }
@@ -119,6 +128,10 @@ class VLLMPlanner:
         if best.num_refused:
             notes.append(f"{best.num_refused} requests are refused in this memory")
         return notes
+
+
+def _told(value: Any) -> str:
+    return "None (unset)" if value is None else str(value)
 
 
 def label_of(trial: Trial, fixed: Mapping[str, Any]) -> str:

@@ -85,6 +85,9 @@ def test_sglang_gets_flags_that_give_the_pools(trace):
     one = found["plans"][0]
     slots = one["best"]["capacity"]["state_slots"]
     assert one["flags"]["--max-mamba-cache-size"] == str(slots)
+    # A server would choose these two by its backend and its GPU.
+    assert one["flags"]["--mamba-radix-cache-strategy"] in one["label"]
+    assert one["flags"]["--chunked-prefill-size"] == "2048"
     ratio = float(one["flags"]["--mamba-full-memory-ratio"].split()[0])
     # The server's sum for 0.8b: 18 layers, 19,537,920 bytes a state (model-shapes).
     share = 600 * 2**20 * ratio / (1 + ratio)
@@ -101,8 +104,18 @@ def test_vllm_gets_retention_and_blocks_by_replay(trace):
     one = found["plans"][0]
     assert one["state_fraction"] is None
     assert int(one["flags"]["--num-gpu-blocks-override"]) > 2
+    assert one["flags"]["--max-num-batched-tokens"] == "8192"
     assert one["best"]["token_hit_rate"] == max(one["by_policy"].values())
     assert not (trace.parent / "out" / "surface.png").exists()
+
+
+def test_the_older_vllm_takes_its_retention_from_the_environment(trace):
+    retention = ["--engine-option", "retention=544", "--engine-option", "mamba_mode=align"]
+    _, found = plan(trace, "--memory", "600MiB", "--engine", "vllm-0.27.1", *retention)
+    flags = found["plans"][0]["flags"]
+    assert flags["VLLM_PREFIX_CACHE_RETENTION_INTERVAL (environment)"] == "544"
+    assert flags["--mamba-cache-mode"] == "align"
+    assert "prefix_cache_retention_interval" not in flags
 
 
 def test_plans_for_two_engines_do_not_overwrite_each_other(trace, monkeypatch):
