@@ -116,6 +116,10 @@ def test_a_measured_profile_is_shown_with_everything(tmp_path):
     parts = rows(out / "parts.csv")
     assert len(parts) == sum(len(table["points"]) for table in data["operators"].values())
     assert all(float(row["roofline_s"]) > 0 for row in parts)
+    # A copy costs what was measured, without the 0.02 ms that every step takes besides.
+    whole = next(line for line in result.output.splitlines() if "measured model" in line)
+    copy_s = next(float(row["measured_s"]) for row in parts if row["part"] == "copy")
+    assert float(whole.split()[-1]) == pytest.approx(1e3 * copy_s, rel=0.02)
     table = rows(out / "steps.csv")
     assert len(table) == len(data["fit_steps"]) + 9
     assert [float(row["measured_s"]) for row in table[-9:]] == pytest.approx(

@@ -12,11 +12,13 @@ from rich.console import Console
 
 from hybridsim.cost.file_shapes import check_steps
 from hybridsim.cost.fitting import judge
+from hybridsim.cost.measured import MeasuredCost
 from hybridsim.cost.show import tables
 from hybridsim.cost.show.pictures import draw_parts, draw_steps, draw_typical
 from hybridsim.cost.show.points import (
     PartPoint,
     StepPoint,
+    StepShape,
     part_points,
     step_points,
     typical_steps,
@@ -105,12 +107,19 @@ def _show_typical(subject: Subject, out_dir: Path, console: Console) -> None:
     steps = typical_steps(subject.model.state_bytes)
     parts = {name: subject.roofline.parts_s(*step) for name, step in steps.items()}
     measured = subject.measured
-    totals = {name: measured.step_s(*step) for name, step in steps.items()} if measured else {}
+    totals = {name: _whole_s(measured, step) for name, step in steps.items()} if measured else {}
     console.print(tables.typical(subject.name, parts, totals))
     rows = ((name, part, _number(s)) for name, one in parts.items() for part, s in one.items())
     _write(out_dir / "typical.csv", ("step", "part", "roofline_s"), rows)
     with written_whole(out_dir / "typical.png") as path:
         draw_typical(f"{subject.name}: typical steps by roofline", parts, path)
+
+
+def _whole_s(measured: MeasuredCost, step: StepShape) -> float:
+    """A copy is never a step of its own: what it adds to one, so without what every step takes."""
+    if step.chunks or step.num_decodes:
+        return measured.step_s(*step)
+    return measured.profile.fit.scale * sum(measured.parts_s(*step).values())
 
 
 def _show_parts(subject: Subject, out_dir: Path, console: Console) -> None:
