@@ -8,8 +8,10 @@ import numpy as np
 
 from hybridsim.analysis.passes import Passes, PathTree
 from hybridsim.errors import UserError
+from hybridsim.policies import CHECKPOINT
 from hybridsim.policies.base import CheckpointPolicy, PromptView
 from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints
+from hybridsim.policies.checkpoint.union import Union
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import ROOT
 
@@ -147,11 +149,19 @@ def _refuse_residency(
             if asked != [p for p in alone if p > hit]:
                 raise UserError(
                     place,
-                    f"{type(policy).__name__} keeps states where it finds the cache's content to "
+                    f"{_name_of(policy)!r} keeps states where it finds the cache's content to "
                     "end, which differs from capacity to capacity, so that one pass cannot tell; "
-                    "allowed: policies that look at the request alone (none, prompt_end, "
-                    "turn_end, every, all_blocks), or a lockstep grid (--grid)",
+                    "allowed: policies that look at the request alone (prompt_end, turn_end, "
+                    "every, all_blocks, sqrt, log, balanced), or replays at some sizes (--grid)",
                 )
+
+
+def _name_of(policy: CheckpointPolicy) -> str:
+    """As users write it, without parameters."""
+    if isinstance(policy, Union):
+        return "+".join(map(_name_of, policy.parts))
+    names = (name for name, kind in CHECKPOINT.items() if kind is type(policy))
+    return next(names, type(policy).__name__)
 
 
 class _Names:

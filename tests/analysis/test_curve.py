@@ -1,5 +1,6 @@
 """One-pass curves against plain LRU lists, the block cache, and published points."""
 
+import re
 from unittest import mock
 
 import hypothesis.strategies as st
@@ -213,5 +214,6 @@ def test_the_conversation_trace_gives_the_seven_published_points(shared_dir):
 )  # fmt: skip
 def test_policies_that_look_at_the_cache_are_refused(named):
     requests = [Request(str(i), Spans.of([(1, 9), (i + 2, 4)]), Spans.unknown(1)) for i in range(5)]
-    with pytest.raises(UserError, match="differs from capacity to capacity.*--grid"):
+    name = re.escape(named if isinstance(named, str) else named["name"])
+    with pytest.raises(UserError, match=f"'{name}'.*differs from capacity to capacity.*--grid"):
         lru_curve(requests, CacheRules(1, 1), make_checkpoint(named))
