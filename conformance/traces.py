@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridsim.request import Request, Spans
-from hybridsim.traces import iter_requests
+from hybridsim.traces import open_trace
 
 
 class _Tokens:
@@ -50,12 +50,12 @@ def scaled(requests: Iterable[Request], scale: int) -> list[dict[str, Any]]:
 
 def first_requests(path: Path, format: str, num_requests: int, scale: int) -> list[dict[str, Any]]:
     """The first requests of a trace."""
-    return scaled(islice(iter_requests(path, format), num_requests), scale)
+    return scaled(islice(open_trace(path, format).requests, num_requests), scale)
 
 
 def longest_session(path: Path, format: str, among: int, scale: int) -> list[dict[str, Any]]:
     """The session with most requests of the first `among` requests of a trace."""
     sessions: dict[str | None, list[Request]] = {}
-    for request in islice(iter_requests(path, format), among):
+    for request in islice(open_trace(path, format).requests, among):
         sessions.setdefault(request.session_id, []).append(request)
     return scaled(max(sessions.values(), key=len), scale)

@@ -25,7 +25,7 @@ from hybridsim.traces import (
     weka,
 )
 from hybridsim.traces.arrivals import check_arrivals, in_arrival_order, retimed
-from hybridsim.traces.marks import check_marks, with_marks
+from hybridsim.traces.marks import check_mark_rules, with_marks
 from hybridsim.traces.options import TraceOptions, parse_options
 from hybridsim.traces.reading import Notes, Progress, Source
 
@@ -122,7 +122,7 @@ def open_trace(
     chosen = FORMATS[format]
     parsed = chosen.parse(options or {})
     check_arrivals(parsed.arrivals, may_be_recorded=not chosen.draws_own_arrivals)
-    check_marks(parsed.marks, format, [name for name in FORMATS if FORMATS[name].tells_layout])
+    check_mark_rules(parsed.marks, format, [name for name in FORMATS if FORMATS[name].tells_layout])
     if seed < 0:
         raise UserError("seed", f"{seed}; allowed: a whole number from 0")
     if first is not None and first < 1:
@@ -130,21 +130,6 @@ def open_trace(
     source = Source(_checked_path(path, chosen), Notes(), seed, progress)
     name = source.path.name if chosen.needs_path else str(getattr(parsed, "generator", format))
     return TraceStream(_pipeline(source, chosen, parsed, first), name, format, source.notes)
-
-
-def iter_requests(
-    path: str | Path | None,
-    format: str,
-    *,
-    first: int | None = None,
-    options: Mapping[str, object] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Iterator[Request]:
-    """The requests of `open_trace`, for callers that need no notes."""
-    return open_trace(
-        path, format, first=first, options=options, seed=seed, progress=progress
-    ).requests
 
 
 def read_trace(

@@ -24,7 +24,7 @@ _ASSUMED = {
 _NOBODY, _MANY = -1, -2  # beside numbers of sessions
 
 
-def check_marks(rules: Sequence[str], format: str, formats_with_layout: Sequence[str]) -> None:
+def check_mark_rules(rules: Sequence[str], format: str, formats_with_layout: Sequence[str]) -> None:
     """UserError where the format does not tell what a rule wants to know."""
     if "layout" in rules and format not in formats_with_layout:
         raise UserError(

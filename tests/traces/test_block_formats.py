@@ -9,7 +9,7 @@ import pytest
 
 from hybridsim.errors import UserError
 from hybridsim.request import Request
-from hybridsim.traces import iter_requests, read_trace
+from hybridsim.traces import open_trace, read_trace
 from hybridsim.trie import build_trie
 
 MOONCAKE = [
@@ -266,7 +266,7 @@ def test_weka_starts_depend_on_the_seed_only(weka_path: Path) -> None:
 
 def test_first_stops_early_and_links_stay_inside(weka_path: Path) -> None:
     whole = read_trace(weka_path, "weka", options=TWO_STARTS).requests
-    some = list(iter_requests(weka_path, "weka", first=4, options=TWO_STARTS))
+    some = list(open_trace(weka_path, "weka", first=4, options=TWO_STARTS).requests)
     assert [r.request_id for r in some] == [r.request_id for r in whole[:4]]
     assert all(r.previous is None or r.previous < 4 for r in some)
 
