@@ -1,6 +1,5 @@
 """What `hybridsim bound` does: from a trace to a bracket for each memory size."""
 
-import csv
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from hybridsim.analysis.bound import NUM_STEPS, Bracket, bracket
 from hybridsim.analysis.inputs import Subject
 from hybridsim.analysis.interval import BoundRules, Insertion, Problem, interval_problem
 from hybridsim.analysis.reward import Reward
+from hybridsim.analysis.show import write_rows
 from hybridsim.cost import get_cost_model
 from hybridsim.errors import UserError, unknown_name
-from hybridsim.files import make_folder
-from hybridsim.units import format_bytes
+from hybridsim.units import format_bytes, percent
 
 REWARDS = ("tokens", "flops", "seconds")
 COLUMNS = (
@@ -47,10 +46,7 @@ def run(subject: Subject, options: BoundOptions, out_dir: Path, console: Console
     problem = _problem(subject, options)
     made_s = time.perf_counter() - start_s
     rows = list(_rows(problem, _pools(subject, options, memories), options))
-    make_folder(out_dir, "--out")
-    with (out_dir / "bound.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *rows])
-    console.print(f"wrote {out_dir / 'bound.csv'}", markup=False, highlight=False)
+    write_rows(out_dir / "bound.csv", [COLUMNS, *rows], console)
     console.print(f"the interval problem took {made_s:.2f} s", highlight=False)
     Console().print(_table(subject, options, rows))
 
@@ -134,7 +130,7 @@ def _table(subject: Subject, options: BoundOptions, rows: Sequence[Sequence[obje
     title = f"{subject.name}, {subject.model.name}: share of {options.reward} that can be saved"
     table = Table("memory", "states", "lower", "upper", "width", "steps", "seconds", title=title)
     for memory, states, _, _, lower, upper, width, _, steps, seconds in rows:
-        percents = [f"{float(str(value)) * 100:.2f} %" for value in (lower, upper)]
+        percents = [percent(float(str(value))) for value in (lower, upper)]
         table.add_row(
             format_bytes(float(str(memory))),
             format_bytes(float(str(states))) if states != "" else "shared",

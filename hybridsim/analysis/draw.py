@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hybridsim.analysis.steps import FloatArray
-from hybridsim.report.figure import COLORS
+from hybridsim.drawing import COLORS, GREY, save_png
 from hybridsim.request import Int64Array
 
-_GREY = "#5f6368"
 GIB = 2**30
 
 
@@ -37,19 +36,19 @@ def draw_curves(
         places = sorted(bounds)
         axes.plot(
             [place / GIB for place in places], [100 * bounds[place] for place in places],
-            color=_GREY, linewidth=1.4, drawstyle="steps-pre", label="nothing hits more (proven)",
+            color=GREY, linewidth=1.4, drawstyle="steps-pre", label="nothing hits more (proven)",
         )  # fmt: skip
-    axes.axhline(ceiling * 100, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.2)
+    axes.axhline(ceiling * 100, color=GREY, linestyle=(0, (6, 3)), linewidth=1.2)
     axes.annotate(
         f"infinite cache: {ceiling * 100:.2f} %", (0.01, ceiling * 100), xytext=(2, 3),
-        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=_GREY,
+        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=GREY,
     )  # fmt: skip
     _memory_axis(axes)
     axes.set(title=title, ylabel="Token hit rate (%)")
     axes.set_ylim(0, ceiling * 110 or 1)
     axes.grid(alpha=0.25)
     axes.legend(title="checkpoint", frameon=False)
-    figure.savefig(path, metadata={"Software": None})
+    save_png(figure, path)
 
 
 def draw_surface(
@@ -78,7 +77,7 @@ def draw_surface(
     _budget_lines(axes, x, y, rates, {size / GIB: most for size, most in bounds.items()})
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(y[0], y[-1])
-    figure.savefig(path, metadata={"Software": None})
+    save_png(figure, path)
 
 
 def _budget_lines(

@@ -13,13 +13,12 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from hybridsim.analysis.planner import GIB, SplitRules, hits_by_slots
 from hybridsim.analysis.steps import FloatArray
+from hybridsim.drawing import COLORS, GREY, MARK, save_png
 from hybridsim.plan.bench import Trial
 from hybridsim.plan.result import MemoryPlan
-from hybridsim.report.figure import COLORS
 from hybridsim.request import Int64Array
 from hybridsim.units import format_bytes
 
-_GREY, _MARK = "#5f6368", "#D55E00"
 _CELLS = 160
 _MOST_LINES = 9
 
@@ -73,7 +72,7 @@ def draw_split_plans(
     figure.suptitle(title, fontsize=12.5, fontweight="bold", x=0.01, ha="left")
     _surface(figure, left, plans, heat, rules)
     _along_splits(right, plans, rules, trials)
-    figure.savefig(path, metadata={"Software": None})
+    save_png(figure, path)
 
 
 def _surface(
@@ -94,7 +93,7 @@ def _surface(
     _log_axes(axes, x, y)
     axes.set_xlabel("KV memory (log scale)")
     axes.set_ylabel("State memory (log scale)")
-    axes.set_title(heat.source, fontsize=10, loc="left", color=_GREY)
+    axes.set_title(heat.source, fontsize=10, loc="left", color=GREY)
     axes.legend(loc="lower left", fontsize=8, framealpha=0.9)
 
 
@@ -125,7 +124,7 @@ def _optima(axes: Axes, plans: Sequence[MemoryPlan], rules: SplitRules, middle_g
         pools = plan.one_pass.pools
         at = (pools.kv_bytes / GIB, pools.state_slots * rules.state_bytes / GIB)
         axes.plot(
-            *at, "*", color=_MARK, markeredgecolor="white", markersize=15, zorder=5,
+            *at, "*", color=MARK, markeredgecolor="white", markersize=15, zorder=5,
             label="planned split (of the dashed memory)" if index == 0 else None,
         )  # fmt: skip
         most = "" if plan.bound is None else f" of at most {100 * plan.bound:.2f} %"
@@ -166,12 +165,12 @@ def _along_splits(
                 100 * plan.bound, color=color, linestyle=(0, (6, 3)), linewidth=1.2,
                 label=f"{size}, nothing hits more (proven)",
             )  # fmt: skip
-        axes.plot(*_dot(plan.best, plan, rules), "*", color=_MARK, markersize=14, zorder=5,
+        axes.plot(*_dot(plan.best, plan, rules), "*", color=MARK, markersize=14, zorder=5,
                   markeredgecolor="white")  # fmt: skip
     axes.set(xlabel="Share of memory for states", ylabel="Token hit rate (%)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
     axes.set_title(
-        "Dots: the engine's own cache; star: the plan", fontsize=10, loc="left", color=_GREY
+        "Dots: the engine's own cache; star: the plan", fontsize=10, loc="left", color=GREY
     )
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)

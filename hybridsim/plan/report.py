@@ -11,6 +11,7 @@ import yaml
 
 from hybridsim.analysis.inputs import Subject
 from hybridsim.config import exact_size
+from hybridsim.files import write_whole, written_whole
 from hybridsim.plan.bench import Trial
 from hybridsim.plan.common import REFRESH
 from hybridsim.plan.confidence import CrossCheck, SeedCheck
@@ -38,11 +39,11 @@ class Report:
 def write_report(out_dir: Path, report: Report) -> list[Path]:
     """plan.json, trials.csv, check.yaml; returns their paths."""
     paths = [out_dir / name for name in ("plan.json", "trials.csv", "check.yaml")]
-    paths[0].write_bytes(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
+    write_whole(paths[0], orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2))
     _write_trials(paths[1], report.trials)
     if not report.plans:
         return paths[:2]
-    paths[2].write_text(check_experiment(report))
+    write_whole(paths[2], check_experiment(report).encode())
     return paths
 
 
@@ -91,7 +92,7 @@ def _plan_json(report: Report, plan: MemoryPlan) -> dict[str, Any]:
 def _write_trials(path: Path, trials: Sequence[Trial]) -> None:
     keys = sorted({key for trial in trials for key in trial.settings})
     rates = ("token_hit_rate", "first_half", "second_half", "num_refused", "num_evicted")
-    with path.open("w", newline="") as file:
+    with written_whole(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*keys, *rates])
         for trial in trials:

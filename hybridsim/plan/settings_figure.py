@@ -5,9 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from hybridsim.report.figure import COLORS
-
-_GREY, _MARK = "#5f6368", "#D55E00"
+from hybridsim.drawing import COLORS, GREY, MARK, save_png
 
 
 def draw_settings(
@@ -23,15 +21,15 @@ def draw_settings(
     values = [100 * rate for _, rate in ordered]
     axes.hlines(range(len(ordered)), 0, values, color="#d0d4d9", linewidth=1.6)
     axes.plot(values, range(len(ordered)), "o", color=COLORS[0], markersize=6)
-    axes.plot(values[-1:], [len(ordered) - 1], "*", color=_MARK, markersize=15)
+    axes.plot(values[-1:], [len(ordered) - 1], "*", color=MARK, markersize=15)
     for row, value in enumerate(values):
         axes.annotate(f"{value:.2f}", (value, row), xytext=(9, -3), textcoords="offset points",
-                      fontsize=8, color=_GREY)  # fmt: skip
+                      fontsize=8, color=GREY)  # fmt: skip
     if bound is not None:
-        axes.axvline(100 * bound, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.2)
+        axes.axvline(100 * bound, color=GREY, linestyle=(0, (6, 3)), linewidth=1.2)
         axes.set_title(
             f"dashed: nothing hits more (proven), {100 * bound:.2f} %", fontsize=8.5, loc="right",
-            color=_GREY,
+            color=GREY,
         )  # fmt: skip
     axes.set_yticks(range(len(ordered)), [label for label, _ in ordered], fontsize=8.5)
     axes.set_xlabel("Token hit rate (%)")
@@ -39,4 +37,4 @@ def draw_settings(
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     figure.suptitle(title, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
-    figure.savefig(path, metadata={"Software": None})
+    save_png(figure, path)

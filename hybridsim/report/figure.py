@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hybridsim.drawing import COLORS
+
 
 class Scale(StrEnum):
     """How an axis is divided."""
@@ -100,9 +102,7 @@ class Figure:
     shares_axes: bool = False
 
 
-# Okabe and Ito's palette, told apart by people with any common colour blindness; without its
-# yellow, which is lost on white. Beyond it the markers and dashes go on to differ.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+# Beyond the colours the markers and dashes go on to differ.
 BAR_COLORS = (*COLORS, "#F0E442")  # an area of yellow can be seen
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 PLOTLY_MARKERS = (

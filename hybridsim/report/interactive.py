@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from hybridsim.drawing import COLORS, GREY
 from hybridsim.report.figure import (
     BAR_COLORS,
-    COLORS,
     PLOTLY_MARKERS,
     Axis,
     Band,
@@ -66,7 +66,7 @@ def _draw_panel(canvas: Any, panel: Panel, row: int, column: int, shown: set[str
     for level in panel.levels:
         canvas.add_hline(
             level.y,
-            line={"dash": "dash", "color": "#5f6368", "width": 1.3},
+            line={"dash": "dash", "color": GREY, "width": 1.3},
             annotation_text=level.label,
             annotation_position="top left",
             row=row,
@@ -114,7 +114,7 @@ def _edge(band: Band, y: Sequence[float], fill: str | None, is_first: bool) -> g
         legendgroup=band.label,
         showlegend=is_first and fill is not None,
         mode="lines",
-        line={"color": "#5f6368", "width": 1.4 if fill else 0},
+        line={"color": GREY, "width": 1.4 if fill else 0},
         fill=fill,
         fillcolor="rgba(95, 99, 104, 0.3)",
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from hybridsim.drawing import COLORS, GREY
 from hybridsim.errors import UserError
 from hybridsim.files import written_whole
 from hybridsim.models import LedgerRow
 from hybridsim.units import format_bytes
 
-_HYBRID, _FULL, _GREY = "#0072B2", "#D55E00", "#5f6368"
+_HYBRID, _FULL = COLORS[:2]
 
 
 def draw_ledger(
@@ -66,7 +67,7 @@ def _draw_rows(axes: Axes, rows: Sequence[LedgerRow], curve: Sequence[LedgerRow]
 
 
 def _mark_crossover(axes: Axes, crossover_tokens: int) -> None:
-    axes.axvline(crossover_tokens, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3)
+    axes.axvline(crossover_tokens, color=GREY, linestyle=(0, (6, 3)), linewidth=1.3)
     axes.annotate(
         f"crossover {crossover_tokens:,}",
         (crossover_tokens, 0.02),
@@ -74,5 +75,5 @@ def _mark_crossover(axes: Axes, crossover_tokens: int) -> None:
         xytext=(4, 2),
         textcoords="offset points",
         fontsize=9,
-        color=_GREY,
+        color=GREY,
     )

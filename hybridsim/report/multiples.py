@@ -5,7 +5,8 @@ It turns one figure into another and draws nothing.
 
 from dataclasses import replace
 
-from hybridsim.report.figure import COLORS, Figure, Panel, Style
+from hybridsim.drawing import COLORS
+from hybridsim.report.figure import Figure, Panel, Style
 
 MOST_LINES = len(COLORS)  # beyond it colours repeat, and no eye follows one line through the others
 _PANEL_INCHES = (2.5, 1.9)

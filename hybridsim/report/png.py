@@ -11,9 +11,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from hybridsim.drawing import COLORS, GREY
 from hybridsim.report.figure import (
     BAR_COLORS,
-    COLORS,
     MARKERS,
     Axis,
     Figure,
@@ -26,7 +26,7 @@ from hybridsim.report.figure import (
 
 _TITLE_INCHES, _NOTE_INCHES, _NAME_INCHES = 0.72, 0.2, 0.25
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)))
-_GREY, _LIGHT = "#5f6368", "#c9ccd0"
+_LIGHT = "#c9ccd0"
 
 
 def draw_png(figure: Figure, path: Path) -> None:
@@ -61,8 +61,8 @@ def _write_around(figure: Figure, canvas: Canvas) -> None:
     """Title and subtitle in the band above the panels, the note in the one below."""
     inch = 1 / canvas.get_figheight()
     canvas.text(0.015, 1 - 0.14 * inch, figure.title, fontsize=13, fontweight="bold", va="top")
-    canvas.text(0.015, 1 - 0.42 * inch, figure.subtitle, fontsize=9, color=_GREY, va="top")
-    canvas.text(0.015, 0.06 * inch, figure.note, fontsize=8.5, color=_GREY, va="bottom")
+    canvas.text(0.015, 1 - 0.42 * inch, figure.subtitle, fontsize=9, color=GREY, va="top")
+    canvas.text(0.015, 0.06 * inch, figure.note, fontsize=8.5, color=GREY, va="bottom")
 
 
 def _note_inches(figure: Figure) -> float:
@@ -104,10 +104,10 @@ def _draw_panel(panel: Panel, axes: Axes, *, is_small: bool) -> None:
     _draw_bars([series for series in panel.series if series.style == Style.BAR], axes)
     above = 4 if any(series.style == Style.BAR for series in panel.series) else 1
     for band in panel.bands:
-        axes.fill_between(band.x, band.low, band.high, color=_GREY, alpha=0.35, zorder=above)
-        axes.plot(band.x, band.high, color=_GREY, linewidth=1.4, zorder=above)
+        axes.fill_between(band.x, band.low, band.high, color=GREY, alpha=0.35, zorder=above)
+        axes.plot(band.x, band.high, color=GREY, linewidth=1.4, zorder=above)
     for level in panel.levels:
-        axes.axhline(level.y, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
+        axes.axhline(level.y, color=GREY, linestyle=(0, (6, 3)), linewidth=1.3, zorder=1)
         if is_small:
             continue
         axes.annotate(
@@ -117,7 +117,7 @@ def _draw_panel(panel: Panel, axes: Axes, *, is_small: bool) -> None:
             xytext=(2, 3),
             textcoords="offset points",
             fontsize=8.5,
-            color=_GREY,
+            color=GREY,
         )
     _set_axis(axes, panel.x, "x")
     _set_axis(axes, panel.y, "y")
@@ -196,13 +196,13 @@ def _legend_entries(figure: Figure) -> list[Line2D]:
     for series in (series for panel in figure.panels for series in panel.series):
         look = _look(series)
         if series.style in (Style.FAINT, Style.FAINT_POINT):
-            look |= {"color": _GREY, "alpha": 0.8}
+            look |= {"color": GREY, "alpha": 0.8}
             look |= {"marker": ""} if series.style == Style.FAINT else {"marker": "o"}
             grey.setdefault(series.label, Line2D([], [], label=series.label, **look))
         elif series.style != Style.CONTEXT and not figure.shares_axes:
             lines.setdefault(series.label, series)
     for band in (band for panel in figure.panels for band in panel.bands):
-        line = Line2D([], [], label=band.label, color=_GREY, linewidth=1.4)
+        line = Line2D([], [], label=band.label, color=GREY, linewidth=1.4)
         grey.setdefault(band.label, line)
     if figure.shares_axes:
         grey |= {
@@ -214,7 +214,7 @@ def _legend_entries(figure: Figure) -> list[Line2D]:
 
 
 def _level_entry(level: Level) -> Line2D:
-    return Line2D([], [], label=level.label, color=_GREY, linestyle=(0, (6, 3)), linewidth=1.3)
+    return Line2D([], [], label=level.label, color=GREY, linestyle=(0, (6, 3)), linewidth=1.3)
 
 
 def _draw_legend(entries: Sequence[Line2D], figure: Figure, canvas: Canvas) -> None:

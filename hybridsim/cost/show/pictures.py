@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 
 from hybridsim.cost.show.points import PARTS, PartPoint, StepPoint, in_order, predicted_s
 from hybridsim.cost.show.subject import Subject
+from hybridsim.drawing import COLORS
 
-# Okabe and Ito's colours, told apart by people with any common colour blindness.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 _MOST_LINES = 5
 _LINE_POINTS = 60
 
@@ -43,9 +42,9 @@ def _draw_part(subject: Subject, points: Sequence[PartPoint], axes: Axes) -> Non
     across = 1 if part == "full_decode" else 0
     other = 1 - across if len(names) > 1 else None
     if other is None:
-        _draw_line(subject, points, across, _COLORS[0], axes)
+        _draw_line(subject, points, across, COLORS[0], axes)
     else:
-        for color, value in zip(_COLORS, _some({p.at[other] for p in points}), strict=False):
+        for color, value in zip(COLORS, _some({p.at[other] for p in points}), strict=False):
             mine = [point for point in points if point.at[other] == value]
             _draw_line(subject, mine, across, color, axes)
             axes.plot([], [], color=color, label=f"{value:,}")
@@ -93,7 +92,7 @@ def draw_steps(title: str, points: Sequence[StepPoint], path: Path) -> None:
     limits = [measured.min() * 900, measured.max() * 1100]
     above.loglog(limits, limits, color="0.6", linewidth=1)
     below.axhspan(-3, 3, color="0.9")
-    for color, name in zip(_COLORS[1::-1], ("roofline_s", "measured_model_s"), strict=True):
+    for color, name in zip(COLORS[1::-1], ("roofline_s", "measured_model_s"), strict=True):
         predicted = [getattr(point, name) for point in points]
         if predicted[0] is None:
             continue
@@ -120,8 +119,8 @@ def draw_typical(title: str, steps: Mapping[str, Mapping[str, float]], path: Pat
     totals = np.array([sum(parts.values()) for parts in steps.values()])
     for index, name in enumerate(names):
         shares = np.array([parts.get(name, 0.0) for parts in steps.values()]) / totals
-        color = _COLORS[index % len(_COLORS)]
-        hatch = "///" if index >= len(_COLORS) else None
+        color = COLORS[index % len(COLORS)]
+        hatch = "///" if index >= len(COLORS) else None
         axes.barh(list(steps), shares, left=left, color=color, label=name, hatch=hatch)
         left += shares
     for place, total in enumerate(totals):
