@@ -206,6 +206,9 @@ def test_an_experiment_is_shown_for_every_gpu_and_model_in_it(tmp_path):
          "no meaning without an experiment"),
         (["e.yaml", "--model", "qwen3.5-0.8b"], "--model", "allowed: --set model="),
         (["e.yaml"], "gpu", "allowed: --set gpu=h200"),
+        (["--model", "qwen3.5-4b", "--gpu", "{name: h200, cost: measured}"], "--gpu.cost",
+         "no profile of qwen3.5-4b"),
+        (["--model", "qwen3.5-4b", "--gpu", "{name: h200, cost: fast}"], "--gpu.cost", "'fast'"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused(tmp_path, monkeypatch, arguments, place, says):

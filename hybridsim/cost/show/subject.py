@@ -118,6 +118,8 @@ def make_subject(
         raise UserError(place, f"'infinite' takes no time; allowed: {', '.join(GPUS)}, or rates")
     if profile is not None:
         given["profile"] = str(profile)
+    if "cost" in given:
+        get_cost_model(given, model, tp, place)  # refuses what an experiment refuses
     chosen = given.pop("profile", None)
     given.pop("cost", None)
     path = Path(str(chosen)) if chosen else shipped_profile(name, model.name, tp)
