@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from hybridsim.analysis.curve import Refresh, lru_curve, lru_surface
 from hybridsim.analysis.curve_bounds import pool_bounds
 from hybridsim.analysis.draw import draw_curves, draw_surface
+from hybridsim.analysis.ideal import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.analysis.inputs import Subject
 from hybridsim.analysis.passes import cached_trie
 from hybridsim.analysis.show import (
@@ -63,7 +63,7 @@ def run_shared(
     write_rows(out_dir / "curve.csv", rows, console)
     title = f"{subject.name}, {subject.model.name}: LRU, refresh {refresh}, one shared pool"
     bounds = _bounds(subject, round_sizes(sizes), out_dir, console) if has_bound else {}
-    draw_curves(out_dir / "curve.png", title, sizes, rates, _ideal(subject, trie), bounds)
+    draw_curves(out_dir / "curve.png", title, sizes, rates, _ideal(subject), bounds)
     console.print(f"wrote {out_dir / 'curve.png'}", markup=False, highlight=False)
     table = Table("memory", *curves, *(["at most"] if bounds else []), title=title)
     for size in round_sizes(sizes):
@@ -187,12 +187,13 @@ def _trie(subject: Subject) -> Trie:
     return cached_trie(subject.trace.requests, outputs=subject.rules.outputs)
 
 
-def _ideal(subject: Subject, trie: Trie) -> float:
+def _ideal(subject: Subject) -> float:
     """What an infinite cache with states everywhere would hit of the measured requests."""
-    sizes = [request.num_prompt_tokens for request in subject.trace.requests]
-    limits = np.array(sizes, dtype=np.int64) - int(subject.rules.caps_last_token)
-    hits = np.minimum(trie.match_tokens, np.maximum(limits, 0))[subject.num_warmup :]
-    return float(hits.sum() / max(sum(sizes[subject.num_warmup :]), 1))
+    requests, rules = subject.trace.requests, subject.rules
+    ideal = ideal_hit_tokens(
+        requests, keeps_outputs=rules.outputs, caps_last_token=rules.caps_last_token
+    )
+    return ceiling_token_hit_rate(requests, ideal, subject.num_warmup) or 0.0
 
 
 def _slug(label: str) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from hybridsim.analysis.passes import cached_trie
+from hybridsim.analysis.ideal import ideal_hit_tokens
 from hybridsim.build import ENGINES, Built, Capacity
 from hybridsim.config import CacheConfig, validate
 from hybridsim.errors import UserError, unknown_name
@@ -116,9 +114,8 @@ class Bench:
 
     def _ideals(self, outputs: bool) -> list[int]:
         if outputs not in self._ideal:
-            match = cached_trie(self.requests, outputs=outputs).match_tokens
-            lengths = np.array([request.num_prompt_tokens - 1 for request in self.requests])
-            self._ideal[outputs] = np.minimum(match, np.maximum(lengths, 0)).tolist()
+            ideal = ideal_hit_tokens(self.requests, keeps_outputs=outputs, caps_last_token=True)
+            self._ideal[outputs] = ideal.tolist()
         return self._ideal[outputs]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hybridsim import __version__, metrics
+from hybridsim.analysis.ideal import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.build import Built, build_cost, build_scheduler, check_run, load_trace
 from hybridsim.config import Run, RunConfig
 from hybridsim.cost.base import CostModel
@@ -19,7 +20,6 @@ from hybridsim.request import Trace
 from hybridsim.sim.arrivals import plan_arrivals
 from hybridsim.sim.engine import simulate
 from hybridsim.sweep.brackets import Best, Done, best_possible
-from hybridsim.sweep.ceiling import ceiling_token_hit_rate, ideal_hit_tokens
 from hybridsim.sweep.inputs import fingerprints
 from hybridsim.sweep.refusals import refusals
 from hybridsim.sweep.store import RunResult
