@@ -32,24 +32,11 @@ class Estimate:
 
     rate: FloatArray
     half_width: FloatArray
-    num_sampled_blocks: int
 
 
 # Two-sided 95 % quantiles of Student's t for 1 to 15 degrees of freedom.
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
         2.160, 2.145, 2.131)  # fmt: skip
-
-
-def sampled_block_curve(
-    requests: Iterable[Request], rate: float, seed: int, *, num_warmup: int = 0
-) -> Curve:
-    """One sample's curve over blocks; `requests` may stream. Memory O(sampled blocks alive).
-
-    First blocks of prompts are all kept, since a hot one would shift the whole curve by being in
-    the sample or not. The others stand for as many tokens as they are (ratio estimate).
-    UserError for a rate outside (0, 1]. O(log n) a sampled block.
-    """
-    return read_samples(requests, rate, (seed,), num_warmup=num_warmup).curves[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,18 +47,24 @@ class Samples:
     num_blocks: int
 
     def estimate(self, capacities_blocks: Sequence[int]) -> Estimate:
-        """Hit rates at some capacities with an error bar; from 2 to 16 seeds."""
+        """Hit rates at some capacities with an error bar; ValueError but from 2 to 16 seeds."""
         count = len(self.curves)
+        if not 2 <= count <= len(_T95) + 1:
+            raise ValueError(f"{count} seeds; allowed: 2 to {len(_T95) + 1}")
         rates = np.stack([curve.token_hit_rate(capacities_blocks) for curve in self.curves])
         spread = rates.std(axis=0, ddof=1) / np.sqrt(count)
-        sampled = sum(len(curve.steps.first) for curve in self.curves)
-        return Estimate(rates.mean(axis=0), spread * _T95[count - 2], sampled)
+        return Estimate(rates.mean(axis=0), spread * _T95[count - 2])
 
 
 def read_samples(
     requests: Iterable[Request], rate: float, seeds: Sequence[int], *, num_warmup: int = 0
 ) -> Samples:
-    """All seeds' samples from one reading of the trace, which is never held as a whole."""
+    """All seeds' samples from one reading of the trace, which is never held as a whole.
+
+    First blocks of prompts are all kept, since a hot one would shift the whole curve by being in
+    the sample or not. The others stand for as many tokens as they are (ratio estimate).
+    UserError for a rate outside (0, 1]. Memory O(sampled blocks alive); O(log n) a sampled block.
+    """
     if not 0 < rate <= 1:
         raise UserError("--sample", f"{rate:g} is not allowed; allowed: a rate > 0 and <= 1")
     samplers, stream = [_Sampler(rate, seed) for seed in seeds], iter(requests)
@@ -170,21 +163,6 @@ def _sampled(chunk: Sequence[Request], rate: float, mixer: np.uint64) -> Iterato
         sizes_here = picked[1][start:stop]
         first_tokens = sizes_here[0] if stop > start else 0
         yield _Blocks(picked[0][start:stop], sizes_here, picked[2][start:stop], first_tokens)
-
-
-def estimate(
-    requests: Iterable[Request],
-    capacities_blocks: Sequence[int],
-    rate: float,
-    seeds: Sequence[int] = range(8),
-    *,
-    num_warmup: int = 0,
-) -> Estimate:
-    """Block-LRU hit rates at some capacities with an error bar from several seeds (2 to 16)."""
-    if not 2 <= len(seeds) <= len(_T95) + 1:
-        raise UserError("--seeds", f"{len(seeds)} is not allowed; allowed: 2 to {len(_T95) + 1}")
-    samples = read_samples(requests, rate, seeds, num_warmup=num_warmup)
-    return samples.estimate(capacities_blocks)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
