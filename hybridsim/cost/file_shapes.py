@@ -9,6 +9,7 @@ from hybridsim.errors import UserError
 from hybridsim.models.validate import Strict, checked
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0)]
 _Positive = Annotated[int, Field(ge=1)]
 
@@ -22,8 +23,8 @@ class _Loose(BaseModel):
 class _Point(_Loose):
     at: list[_Count] = Field(min_length=1, max_length=2)
     median_s: _Number
-    low_s: _Number
-    high_s: _Number
+    low_s: _Seconds
+    high_s: _Seconds
 
 
 class _Operator(_Loose):
@@ -40,8 +41,8 @@ class _Step(_Loose):
 
 class _Fit(Strict):
     overhead_s: _Number = 0.0
-    scale: _Number = 1.0
-    error: _Number = 0.0
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    error: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 class _Carried(_Operator):
@@ -52,7 +53,7 @@ class _Profile(_Loose):
     model: StrictStr
     tp: _Positive
     machine: dict[str, StrictStr]
-    state_bytes: _Number
+    state_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     operators: dict[str, _Operator]
     carried: dict[str, _Carried] = {}
     fit: _Fit = Field(default_factory=_Fit)

@@ -19,6 +19,7 @@ from hybridsim.cost.base import CostModel
 from hybridsim.cost.efficiency import Efficiency, measured_efficiency
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.infinite import InfiniteCost
+from hybridsim.cost.matching import check_gpu, check_model, check_no_rates
 from hybridsim.cost.measured import MeasuredCost, read_profile
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.roofline import RooflineCost
@@ -33,6 +34,8 @@ COST_MODELS: dict[str, Callable[[Gpu, Efficiency, ModelSpec], CostModel]] = {
     "infinite": lambda gpu, efficiency, model: InfiniteCost(),
 }
 _MEASURED = "measured"  # made of a profile instead
+# What a profile of one rank cannot tell: how ranks talk to one another.
+_OF_LINK = frozenset({"link", "allreduce_latency_s"})
 _INFINITE = "infinite"
 # Not strict, because YAML reads 1.2e15 as a text.
 _Rate = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
@@ -137,12 +140,19 @@ def _measured(mapping: _GpuMapping, model: ModelSpec, tp: int, place: str) -> Co
             f"allowed: {known}, or a profile of your own as {place}.profile",
         )
     profile = read_profile(path)
-    if (profile.model, profile.tp) != (model.name, tp):
-        raise UserError(
-            f"{place}.profile",
-            f"{path.name} is of {profile.model} with tp {profile.tp}, not {model.name} with {tp}",
-        )
+    check_model(profile, model, tp, path.name, place)
+    check_gpu(profile, mapping.name, path.name, place)
+    check_no_rates(_rates_beside(mapping), place)
     return MeasuredCost(profile, _allreduce(mapping, model.for_rank(tp), place))
+
+
+def _rates_beside(mapping: _GpuMapping) -> list[str]:
+    """Keys of the mapping that say what a profile has measured, dotted."""
+    rates = ("flops_per_s", "fp8_flops_per_s", "hbm_bytes_per_s")
+    given = mapping.model_dump(exclude_none=True)
+    return [key for key in rates if key in given] + [
+        f"efficiency.{key}" for key in given["efficiency"] if key not in _OF_LINK
+    ]
 
 
 def _allreduce(mapping: _GpuMapping, rank: ModelSpec, place: str) -> Allreduce | None:

@@ -91,9 +91,13 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     for part in filter(operators.__contains__, (*PARTS, EXPERTS)):
         smooth = rising_increments if part == "recurrent_prefill" else rising_times
         tables[part] = read_table(part, operators[part], f"{place}.operators", smooth)
+    fit = Fit(**data.get("fit", {}))
+    if fit.overhead_s + fit.scale * tables["dense"].at(1) <= 0:
+        raise UserError(
+            f"{place}.fit.overhead_s", f"{fit.overhead_s} makes the smallest step take no time"
+        )
     return Profile(
-        data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]),
-        Fit(**data.get("fit", {})),
+        data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]), fit,
         {part: table["from"] for part, table in carried.items() if part not in measured},
     )  # fmt: skip
 

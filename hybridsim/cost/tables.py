@@ -24,20 +24,29 @@ def _cell(knots: Sequence[float], x: float) -> tuple[int, float]:
 class Curve:
     """Piecewise linear through (knots, values); constant before the first knot.
 
-    Beyond the last knot the last piece goes on, but never falls.
+    Beyond the last knot it rises by `slope` per unit; None: the last piece goes on, but never
+    falls.
     """
 
     knots: tuple[float, ...]
     values: tuple[float, ...]
+    slope: float | None = None
 
     def at(self, x: float) -> float:
         if x <= self.knots[0]:
             return self.values[0]
+        if x > self.knots[-1]:
+            slope = self.last_slope if self.slope is None else self.slope
+            return self.values[-1] + slope * (x - self.knots[-1])
         index, place = _cell(self.knots, x)
         rise = self.values[index + 1] - self.values[index]
-        if place > 1:
-            return self.values[-1] + max(rise, 0.0) * (place - 1)
         return self.values[index] + rise * place
+
+    @property
+    def last_slope(self) -> float:
+        """Rise per unit of the last piece, 0 where it falls."""
+        rise = self.values[-1] - self.values[-2]
+        return max(rise, 0.0) / (self.knots[-1] - self.knots[-2])
 
     def sum_at(self, start: float, count: int) -> float:
         """Sum over i in [0, count) of at(start + i), at a cost that does not depend on count."""
@@ -70,10 +79,20 @@ class Table:
     spread: float
     moved: float = 0.0
     columns: tuple[Curve, ...] = field(init=False)
+    slopes: Curve | None = field(init=False)
 
     def __post_init__(self) -> None:
         curves = tuple(Curve(self.first, column) for column in zip(*self.seconds, strict=True))
         object.__setattr__(self, "columns", curves)
+        object.__setattr__(self, "slopes", self._slopes() if len(self.second) > 1 else None)
+
+    def _slopes(self) -> Curve:
+        """Along the first axis: by how much rows rise beyond the end of the second.
+
+        Lines of unequal slope would cross out there, so none is flatter than one below it.
+        """
+        rows = (Curve(self.second, row).last_slope for row in self.seconds)
+        return Curve(self.first, tuple(accumulate(rows, max)))
 
     def covers(self, x: float, y: float | None = None) -> bool:
         """Whether the point lies within the measured grid."""
@@ -86,7 +105,7 @@ class Table:
 
     def row(self, x: float) -> Curve:
         """The second axis at a fixed x, linear in x between rows."""
-        return self._curve(max(curve.at(x), 0.0) for curve in self.columns)
+        return self._curve(x, (max(curve.at(x), 0.0) for curve in self.columns))
 
     def power_row(self, x: float) -> Curve:
         """As `row`, but straight in log-log: for times that grow as a power of x."""
@@ -94,11 +113,12 @@ class Table:
         index, place = _cell([log(knot) for knot in self.first], log(x))
         low, high = self.seconds[index], self.seconds[index + 1]
         values = (exp(log(a) + place * (log(b) - log(a))) for a, b in zip(low, high, strict=True))
-        return self._curve(values)
+        return self._curve(x, values)
 
-    def _curve(self, values: Iterable[float]) -> Curve:
+    def _curve(self, x: float, values: Iterable[float]) -> Curve:
         """Beyond the grid lines of unequal slope would cross: none falls below its neighbour."""
-        return Curve(self.second, tuple(accumulate(values, max)))
+        slope = self.slopes.at(x) if self.slopes else None
+        return Curve(self.second, tuple(accumulate(values, max)), slope)
 
 
 def read_table(

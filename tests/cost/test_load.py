@@ -1,5 +1,7 @@
 """From a GPU value to a cost model, and what is said of wrong ones."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,7 +106,38 @@ def test_a_measured_profile_is_taken_when_asked_for(tmp_path):
          "gpu.profile"),
         ({"name": "h200", "profile": str(tmp_path / "no.json")}, "qwen3.5-0.8b", 1,
          str(tmp_path / "no.json")),
+        # Another card's memory would go with these times.
+        ({"name": "a100", "profile": str(path)}, "qwen3.5-0.8b", 1, "gpu.name"),
+        ({"name": "h20", "profile": str(path)}, "qwen3.5-0.8b", 1, "gpu.name"),
+        # What is measured cannot be set.
+        ({"name": "h200", "cost": "measured", "flops_per_s": 1e15}, "qwen3.5-0.8b", 1,
+         "gpu.flops_per_s"),
+        ({"profile": str(path), "efficiency": {"matmul": 0.5}}, "qwen3.5-0.8b", 1,
+         "gpu.efficiency.matmul"),
+        # Half the bytes of KV or state take other times.
+        ({"name": "h200", "cost": "measured"},
+         {"base": "qwen3.5-0.8b", "dtypes": {"kv": "float8"}}, 1, "gpu.cost"),
+        ({"name": "h200", "cost": "measured"},
+         {"base": "qwen3.5-0.8b", "dtypes": {"state": "bfloat16"}}, 1, "gpu.cost"),
     ):  # fmt: skip
         with pytest.raises(UserError) as caught:
             get_cost_model(gpu, get_model(model), tp)
         assert caught.value.place == name
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        ("state_bytes", 1e30, "state_bytes"),
+        ("fit", {"scale": -1.0}, "fit.scale"),
+        ("fit", {"error": -1.0}, "fit.error"),
+        ("fit", {"overhead_s": -1.0}, "fit.overhead_s"),
+    ],
+)
+def test_an_edited_profile_that_would_turn_time_back_is_refused(key, value, place, tmp_path):
+    data = json.loads(shipped_profiles()["h200", "qwen3.5-0.8b", 1].read_text())
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps({**data, key: value}))
+    with pytest.raises(UserError) as caught:
+        get_cost_model({"name": "h200", "profile": str(path)}, get_model("qwen3.5-0.8b"))
+    assert caught.value.place == f"edited.json.{place}"

@@ -210,14 +210,14 @@ def shipped(key):
 
 
 SHIPPED = pytest.mark.parametrize("key", shipped_profiles(), ids=str)
-CHUNKS = st.lists(
-    st.builds(PrefillChunk, st.integers(1, 20000), st.integers(0, 40000)), max_size=4
-)  # fmt: skip
+# Prefixes and contexts far beyond the grids too, where agents' traces go.
+LENGTHS = st.integers(0, 40000) | st.integers(0, 300000)
+CHUNKS = st.lists(st.builds(PrefillChunk, st.integers(1, 20000), LENGTHS), max_size=4)
 
 
 @SHIPPED
 @settings(max_examples=40)
-@given(CHUNKS, st.integers(0, 600), st.integers(0, 20000), st.integers(1, 500), st.integers(0, 3))
+@given(CHUNKS, st.integers(0, 600), LENGTHS, st.integers(1, 500), st.integers(0, 3))
 def test_no_step_is_cheaper_for_doing_more(key, chunks, decodes, context, more, which):
     """More new tokens, a longer prefix, a chunk more, a request more, longer contexts, a copy."""
     cost = shipped(key)
@@ -291,3 +291,14 @@ def test_shipped_profiles_are_of_the_model_they_name(key):
     assert all(profile.machine[x] for x in ("driver", "torch", "triton", "commit", "date"))
     has_experts = any(isinstance(ffn, MoeSpec) for ffn in spec.ffn_layers)
     assert ("experts" in profile.tables) == has_experts
+
+
+def test_lines_beyond_the_grid_do_not_cross():
+    """Rows that rise by 4 and by 1 a unit at their end: out there both rise by 4."""
+    times = {(1, 0): 1.0, (1, 1): 1.0, (1, 2): 5.0, (2, 0): 6.0, (2, 1): 7.0, (2, 2): 8.0}
+    points = [{"at": list(at), "median_s": s, "low_s": s, "high_s": s} for at, s in times.items()]
+    table = read_table("t", {"axes": ["x", "y"], "points": points}, "p")
+    for row in (table.row, table.power_row):
+        assert row(1).at(10) == pytest.approx(5 + 4 * 8)
+        assert row(2).at(10) == pytest.approx(8 + 4 * 8)
+        assert row(1).at(10) < row(1.5).at(10) < row(2).at(10)
