@@ -91,29 +91,21 @@ def lru_curve(
     all states younger than each on its path besides.
     """
     placement, passes, running = _prepared(requests, rules, policy, trie)
-    page_bytes = rules.kv_bytes_per_token * rules.page_tokens
+    page_bytes, state_bytes = rules.kv_bytes_per_token * rules.page_tokens, rules.state_bytes
     wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
     num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
-    before, after = _weights(placement, passes, page_bytes, rules.state_bytes)
-    if not rules.state_bytes or placement.stride is not None:
-        distances = stack_distances(passes, before, after)
-        if placement.stride is None:
-            return Curve(
-                _kv_steps(placement.tree, passes, distances, page_bytes, wanted), num_prompt_tokens
-            )
-        stride_bytes = placement.stride * page_bytes + rules.state_bytes
-        starts = distances - before
-        steps = _stride_steps(placement, passes, starts, page_bytes, stride_bytes, wanted)
-        return Curve(steps.moved(running * rules.state_bytes), num_prompt_tokens)
-    if refresh == "again":
-        distances = stack_distances(passes, before, after)
-    else:
+    if not state_bytes:
         kv, _ = _weights(placement, passes, page_bytes, 0)
-        named = placement.named_passes(passes)
-        distances = _DISTANCES[refresh](passes, kv, rules.state_bytes, named)
-    chosen, tokens = _state_passes(placement, passes, distances, wanted)
-    steps = Steps.points(distances[chosen] + running * rules.state_bytes, tokens)
-    return Curve(steps, num_prompt_tokens)
+        distances = stack_distances(passes, kv, kv)
+        steps = _kv_steps(placement.tree, passes, distances, page_bytes, wanted)
+        return Curve(steps, num_prompt_tokens)
+    distances = _state_distances(placement, passes, page_bytes, state_bytes, refresh)
+    if placement.stride is None:
+        chosen, tokens = _state_passes(placement, passes, distances, wanted)
+        steps = Steps.points(distances[chosen], tokens)
+    else:
+        steps = _stride_steps(placement, passes, distances, page_bytes, state_bytes, wanted)
+    return Curve(steps.moved(running * state_bytes), num_prompt_tokens)
 
 
 def lru_surface(
@@ -129,22 +121,14 @@ def lru_surface(
     placement, passes, running = _prepared(requests, rules, policy, trie)
     page_bytes = rules.kv_bytes_per_token * rules.page_tokens
     kv, _ = _weights(placement, passes, page_bytes, 0)
-    before, after = _weights(placement, passes, 0, 1)
     kv_bytes = stack_distances(passes, kv, kv)
+    slots = _state_distances(placement, passes, 0, 1, refresh)
     wanted = (passes.request >= num_warmup) & (passes.previous != NEVER) & passes.in_prompt
     num_prompt_tokens = int(placement.tree.num_prompt_tokens[num_warmup:].sum())
     if placement.stride is not None:
-        slots = stack_distances(passes, before, after)
-        kv_steps = _stride_steps(
-            placement, passes, kv_bytes - kv, page_bytes, placement.stride * page_bytes, wanted
-        )
-        slot_steps = _stride_steps(placement, passes, slots - before, 0, 1, wanted)
+        kv_steps = _stride_steps(placement, passes, kv_bytes, page_bytes, 0, wanted)
+        slot_steps = _stride_steps(placement, passes, slots, 0, 1, wanted)
         return Surface(kv_steps, slot_steps.moved(running), num_prompt_tokens)
-    if refresh == "again":
-        slots = stack_distances(passes, before, after)
-    else:
-        named = placement.named_passes(passes)
-        slots = _DISTANCES[refresh](passes, np.zeros_like(kv), 1, named)
     chosen, tokens = _usable(placement, passes, wanted)
     kv_steps, slot_steps = staircase(
         passes.request[chosen], kv_bytes[chosen], slots[chosen] + running, tokens
@@ -164,6 +148,16 @@ def _prepared(
         placement = Placement.empty(tree)
     running = 0 if placement.is_left_by_all(requests, rules.page_tokens) else rules.running_states
     return placement, all_passes(placement.tree), running
+
+
+def _state_distances(
+    placement: Placement, passes: Passes, unit_bytes: int, state_bytes: int, refresh: Refresh
+) -> Int64Array:
+    """What a pool must hold for the state at the end of each pass's node to be there."""
+    if placement.stride is not None or refresh == "again":
+        return stack_distances(passes, *_weights(placement, passes, unit_bytes, state_bytes))
+    kv, _ = _weights(placement, passes, unit_bytes, 0)
+    return _DISTANCES[refresh](passes, kv, state_bytes, placement.named_passes(passes))
 
 
 def _weights(
@@ -235,14 +229,16 @@ def _kv_steps(
 def _stride_steps(
     placement: Placement,
     passes: Passes,
-    starts: Int64Array,
+    distances: Int64Array,
     unit_bytes: int,
-    stride_bytes: int,
+    state_bytes: int,
     wanted: np.ndarray,
 ) -> Steps:
-    """One step a state; the states inside a node are a ramp."""
+    """One step a state; the states inside a node are a ramp. distances: of whole nodes."""
     assert placement.stride is not None
     tree, node, stride = placement.tree, passes.node, placement.stride
+    starts = distances - _weights(placement, passes, unit_bytes, state_bytes)[0]
+    stride_bytes = stride * unit_bytes + state_bytes
     above = tree.start[node] // stride
     count = np.minimum(tree.end[node], tree.limit[passes.request]) // stride - above
     chosen = wanted & (count > 0)
