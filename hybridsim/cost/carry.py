@@ -16,17 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from hybridsim.cost.fitting import predict
+from hybridsim.cost.fitting import measured_s, predict
 from hybridsim.cost.measured import Fit, MeasuredCost, parse_profile
+from hybridsim.cost.profiled import Source
 from hybridsim.errors import UserError
-from hybridsim.models import AttentionSpec, ModelSpec, get_model
+from hybridsim.models import AttentionSpec
 
 Data = dict[str, Any]
-
-
-def rank_of(data: Mapping[str, Any]) -> ModelSpec:
-    """The rank that a profile is of."""
-    return get_model(data["model"]).for_rank(data["tp"])
 
 
 def _scaled(point: Mapping[str, Any], at: list[int], factor: float) -> Data:
@@ -39,6 +35,11 @@ def _table(source: Mapping[str, Any], part: str, name: str, points: list[Data]) 
     return {"axes": axes, "points": points, "from": name}
 
 
+def _attention_of(data: Data) -> tuple[AttentionSpec, ...]:
+    """Attention layers of the rank that a profile is of."""
+    return tuple(Source.of(data).model.attention_layers)
+
+
 def _require(holds: bool, part: str, why: str) -> None:
     if not holds:
         raise UserError(f"carried.{part}", f"cannot be carried over: {why}")
@@ -49,7 +50,7 @@ def prefill_of_4(rank: Data, whole: Data) -> Data:
 
     Each does the same work; four chunks read four prefixes of one KV head, one chunk one of all.
     """
-    mine, theirs = rank_of(rank).attention_layers, rank_of(whole).attention_layers
+    mine, theirs = _attention_of(rank), _attention_of(whole)
     same = len(mine) == len(theirs) and mine[0].head_dim == theirs[0].head_dim
     _require(
         same and 4 * mine[0].num_heads == theirs[0].num_heads,
@@ -72,7 +73,7 @@ def decode(rank: Data, like: Data) -> Data:
     Programs are pairs of a request and a KV head: half the KV heads and twice the requests are the
     same. For fewer requests than that leaves, the least is taken, which is at most too slow.
     """
-    mine, theirs = rank_of(rank).attention_layers, rank_of(like).attention_layers
+    mine, theirs = _attention_of(rank), _attention_of(like)
     heads = theirs[0].num_kv_heads // mine[0].num_kv_heads
     same = mine[0].head_dim == theirs[0].head_dim
     same = same and _query_heads(mine[0]) == _query_heads(theirs[0])
@@ -120,8 +121,7 @@ def complete(rank: Data, whole: Data, like: Data) -> Data:
 def sum_error(data: Data) -> float:
     """Root mean square of the relative error of the plain sum of parts, on a profile's steps."""
     plain = MeasuredCost(replace(parse_profile(data, "profile"), fit=Fit()))
-    measured = np.array([step["median_s"] for step in data["fit_steps"]])
-    error = predict(plain, data["fit_steps"]) / measured - 1
+    error = predict(plain, data["fit_steps"]) / measured_s(data["fit_steps"]) - 1
     return float(np.sqrt(np.mean(error**2)))
 
 

@@ -17,7 +17,7 @@ from hybridsim.cost import efficiency as classes
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
 from hybridsim.cost.fitting import Step, chunks_of
 from hybridsim.cost.gpus import GPUS, Gpu
-from hybridsim.cost.profiled import Bench, Fit, Source, shipped_sources
+from hybridsim.cost.profiled import Bench, ClassFit, Source, shipped_sources
 from hybridsim.cost.relative import Rows, fit_relative
 from hybridsim.cost.roofline import RooflineCost
 
@@ -54,7 +54,7 @@ def fit_classes(bench: Bench) -> tuple[dict[str, Values], dict[str, dict[str, Va
     usual[classes.EXPERTS] = usual[classes.MATMUL]
     if bench.has(["experts"]):
         usual |= bench.fit("experts")
-    others: dict[str, dict[str, Fit]] = {}
+    others: dict[str, dict[str, ClassFit]] = {}
     for names, known in _MIXERS.items():
         first, *more = [kind for kind in known if bench.has(names, kind)]
         usual |= bench.fit(*names, kind=first)
@@ -69,7 +69,7 @@ def fit_classes(bench: Bench) -> tuple[dict[str, Values], dict[str, dict[str, Va
     return found, kinds
 
 
-def _values(part: str, fits: Mapping[str, Fit]) -> Values:
+def _values(part: str, fits: Mapping[str, ClassFit]) -> Values:
     """Of one class; where memory bounds all its points, another's compute share stands in."""
     fit = fits[part]
     compute = fit if fit.is_bound else fits[_COMPUTE_LIKE.get(part, part)]

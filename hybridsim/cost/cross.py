@@ -15,7 +15,7 @@ import numpy as np
 
 from hybridsim.cost.ceilings import CARD, KERNELS, fit_ceilings, predictions
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
-from hybridsim.cost.fitting import Judgement, Step, judge
+from hybridsim.cost.fitting import Judgement, Step, judge, measured_s
 from hybridsim.cost.gpus import GPUS
 from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import Rows
@@ -25,9 +25,8 @@ COLUMNS = ("profile", "fitted_on", *(field.name for field in fields(Judgement)))
 
 def judge_roofline(source: Source, efficiency: Efficiency, steps: Sequence[Step]) -> Judgement:
     """Errors of the roofline with these ceilings on measured steps of the source's model."""
-    pairs = list(predictions(GPUS[CARD], source, efficiency, steps))
-    predicted = np.array([seconds for _, seconds in pairs])
-    return judge(predicted, np.array([step["median_s"] for step, _ in pairs]))
+    predicted = [seconds for _, seconds in predictions(GPUS[CARD], source, efficiency, steps)]
+    return judge(np.array(predicted), measured_s(steps))
 
 
 def crossed(

@@ -1,6 +1,6 @@
 """How much of a GPU's peak rates kernels attain, class by class; the shipped shares are measured.
 
-`ceilings.json` is written by `python -m hybridsim.cost.ceilings` from a measured profile. The same
+`ceilings.json` is written by `python -m hybridsim.cost.ceilings` from measured profiles. The same
 shares of peak are taken for every GPU: what is known of one card, assumed for the others.
 """
 

@@ -44,6 +44,11 @@ def predict(cost: MeasuredCost, steps: Sequence[Step]) -> np.ndarray:
     ])  # fmt: skip
 
 
+def measured_s(steps: Sequence[Step]) -> np.ndarray:
+    """Measured seconds of each step, `[len(steps)]` float64."""
+    return np.array([step["median_s"] for step in steps], dtype=float)
+
+
 def judge(predicted: np.ndarray, measured: np.ndarray) -> Judgement:
     """Errors of predictions against measurements, both `[steps]`."""
     error = predicted / measured - 1
@@ -61,7 +66,7 @@ def fit(data: Mapping[str, Any], place: str = "profile") -> Fit:
     """
     steps = data["fit_steps"]
     plain = replace(parse_profile(data, place), fit=Fit())
-    measured = np.array([step["median_s"] for step in steps])
+    measured = measured_s(steps)
     parts = predict(MeasuredCost(plain), steps)
     terms = np.stack([1 / measured, parts / measured], axis=1)
     (overhead_s, scale), *_ = np.linalg.lstsq(terms, np.ones(len(steps)), rcond=None)
@@ -135,7 +140,7 @@ def fit_and_judge(path: Path, folder: Path) -> Judged:
     cost = MeasuredCost(profile)
     steps = json.loads((folder / f"{name}.steps.json").read_text())["steps"]
     predicted = predict(cost, steps)
-    measured = np.array([step["median_s"] for step in steps])
+    measured = measured_s(steps)
     write_table(folder / f"{name}.csv", steps, predicted)
     rank = "" if profile.tp == 1 else f", one rank of {profile.tp}"
     title = f"{profile.model}{rank}\n{profile.machine['gpu']}, {len(steps)} held-out steps"

@@ -69,7 +69,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ClassFit:
     """One class of a fit: coefficients (1 / share) of both floors, and what the whole fit has.
 
     is_bound: whether some point is bound by operations; if none is, `compute` is a lower bound.
@@ -82,9 +82,9 @@ class Fit:
     error: float
 
     @staticmethod
-    def of(floors: Floors, index: int) -> "Fit":
+    def of(floors: Floors, index: int) -> "ClassFit":
         """The class `index`. Launches are those of the first class of a part."""
-        return Fit(
+        return ClassFit(
             floors.compute[index],
             floors.memory[index],
             0.0 if index else floors.fixed_s,
@@ -114,7 +114,7 @@ class Bench:
 
     def fit(
         self, *names: str, kind: str = "", memory: Mapping[str, float] | None = None
-    ) -> dict[str, "Fit"]:
+    ) -> dict[str, "ClassFit"]:
         """The classes of kernels in the named parts, from their points together.
 
         memory: coefficients of classes that are known from elsewhere. No share may pass what a
@@ -131,7 +131,7 @@ class Bench:
         )
         seconds = np.array([seconds for _, seconds in points])
         result = fit_floors(floors, launches, seconds, least, known)
-        return {part: Fit.of(result, index) for index, part in enumerate(found)}
+        return {part: ClassFit.of(result, index) for index, part in enumerate(found)}
 
     def aligned(self) -> "Bench":
         """Without models whose router has an odd width, if there are others.

@@ -28,7 +28,7 @@ def _seconds(rows: Rows, op: str, **at: int) -> float:
 
 
 def fit_relative(rows: Rows) -> dict[str, dict[str, float]]:
-    """Rates of kinds of layers that the profiled model has not, as multiples of its own kinds'.
+    """Rates of kinds of layers as multiples of those of gated DeltaNet, and of plain attention.
 
     From kernels timed side by side: FLOPs a second of the chunked scans, each with the convolution
     that comes before it, and the share of its floor that latent attention reaches at decode.

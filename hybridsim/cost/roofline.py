@@ -108,9 +108,8 @@ class RooflineCost:
 
     def floor_s(self, work: Work) -> float:
         """Seconds of one piece of work at the ceilings of its class."""
-        rates = self._rates_of(work.part, work.kind)
-        longer_s = max(work.flops / rates.flops_per_s, work.moved_bytes / rates.bytes_per_s)
-        return longer_s + work.num_launches * rates.fixed_s
+        fixed_s = self._rates_of(work.part, work.kind).fixed_s
+        return max(self._floors_s(work)) + work.num_launches * fixed_s
 
     def notes(self) -> list[str]:
         """See CostModel."""
@@ -123,7 +122,7 @@ class RooflineCost:
         rates = self._rates_of(work.part, work.kind)
         return work.flops / rates.flops_per_s, work.moved_bytes / rates.bytes_per_s
 
-    def _rates_of(self, part: str, kind: str) -> "_Rates":
+    def _rates_of(self, part: str, kind: str) -> _Rates:
         """What a class of kernels attains on this GPU, worked out at its first use."""
         found = self._rates.get((part, kind))
         if found is None:
