@@ -1,59 +1,20 @@
 """Measured profiles as work and seconds: what each point of their parts counts and took."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from hybridsim.cost import efficiency as classes
-from hybridsim.cost import work as count
-from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.counts import StepCounts, count_step
 from hybridsim.cost.gpus import Gpu
 from hybridsim.cost.least_squares import Floors, fit_floors
+from hybridsim.cost.parts import PARTS, At
 from hybridsim.cost.profiles import shipped_profiles
-from hybridsim.cost.work import Work
+from hybridsim.cost.work import Work, step_work
 from hybridsim.models import ModelSpec, MoeSpec, get_model
-
-At = tuple[int, ...]
-
-
-def _decode_at(counts: StepCounts, at: At) -> list[Work]:
-    num_decodes, context = at
-    return [
-        count.attention_decode_work(
-            kind, num_decodes, count.keys_read(kind, num_decodes, num_decodes * context)
-        )
-        for kind in counts.attention
-    ]
-
-
-def _attention_at(counts: StepCounts, *chunks: PrefillChunk) -> list[Work]:
-    work = count.prefill_work(counts, chunks)
-    return [one for one in work if one.part != classes.SCAN_PREFILL]
-
-
-def _scan_at(counts: StepCounts, *chunks: PrefillChunk) -> list[Work]:
-    work = count.prefill_work(counts, chunks)
-    return [one for one in work if one.part == classes.SCAN_PREFILL]
-
-
-# A profile's part -> what the step counts say of one of its points.
-WORK_AT: dict[str, Callable[[StepCounts, At], list[Work]]] = {
-    "dense": lambda counts, at: count.token_work(counts, at[0], 0)[:2],
-    "head": lambda counts, at: count.token_work(counts, 0, at[0])[2:3],
-    "recurrent_prefill": lambda counts, at: _scan_at(counts, *[PrefillChunk(at[0], 0)] * at[1]),
-    "recurrent_decode": lambda counts, at: count.scan_decode_work(counts, at[0]),
-    "full_prefill": lambda counts, at: _attention_at(counts, PrefillChunk(*at)),
-    "full_prefill_of_4": lambda counts, at: _attention_at(counts, *[PrefillChunk(*at)] * 4),
-    "full_decode": _decode_at,
-    "experts": lambda counts, at: [
-        work for work in count.token_work(counts, at[0], 0) if work.part == classes.EXPERTS
-    ],
-}
 
 
 @dataclass(frozen=True)
@@ -159,9 +120,9 @@ def _counts(model: ModelSpec) -> StepCounts:
 
 def work_at(name: str, model: ModelSpec, at: At) -> list[Work]:
     """What a part of a profile does at a point of its grid."""
-    if name == "copy":
-        return [count.copy_work(at[0] * model.state_bytes)]
-    return WORK_AT[name](_counts(model), at)
+    part = PARTS[name]
+    step = part.step_at(at, model.state_bytes)
+    return [work for work in step_work(_counts(model), *step) if work.part in part.classes]
 
 
 def _has_odd_router(model: ModelSpec) -> bool:

@@ -1,8 +1,7 @@
 """Step times from counts and peak rates: each operator takes the longer of its two floors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from hybridsim.cost import work as count
@@ -79,16 +78,11 @@ class RooflineCost:
         """Seconds of one step by class of kernels; their sum is step_s."""
         if not chunks and not num_decodes and not copied_bytes:
             return {}
+        step = (chunks, num_decodes, decode_context_tokens, copied_bytes)
+        parts: dict[str, float] = {}
+        for work in count.step_work(self._counts, *step):
+            parts[work.part] = parts.get(work.part, 0.0) + self.floor_s(work)
         num_tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
-        parts = self._sums(self._fixed_work(num_tokens, len(chunks) + num_decodes, num_decodes))
-        parts |= self._sums(count.prefill_work(self._counts, chunks))
-        if copied_bytes:
-            parts |= self._sums([count.copy_work(copied_bytes)])
-        if num_decodes:
-            reads = ((x, count.keys_read(x, num_decodes, decode_context_tokens))
-                     for x in self._counts.attention)  # fmt: skip
-            work = [count.attention_decode_work(x, num_decodes, keys) for x, keys in reads]
-            parts |= self._sums(work)
         if self.model.tp > 1 and num_tokens:
             parts["allreduce"] = self._allreduce.step_s(num_tokens)
         parts["overhead"] = self.efficiency.step_overhead_s
@@ -99,7 +93,8 @@ class RooflineCost:
         if num_steps <= 0 or num_decodes <= 0:
             return 0.0
         fixed_s = self.efficiency.step_overhead_s + self._allreduce.step_s(num_decodes)
-        fixed_s += sum(map(self.floor_s, self._fixed_work(num_decodes, num_decodes, num_decodes)))
+        work = count.fixed_work(self._counts, num_decodes, num_decodes, num_decodes)
+        fixed_s += sum(map(self.floor_s, work))
         growing_s = 0.0
         for kind in self._counts.attention:
             fixed_s += kind.num_layers * self._rates_of(ATTENTION_DECODE, kind.name).fixed_s
@@ -132,20 +127,6 @@ class RooflineCost:
             found = _Rates(peak * ceiling.compute, bytes_per_s, ceiling.fixed_s)
             self._rates[part, kind] = found
         return found
-
-    def _sums(self, work: Iterable[Work]) -> dict[str, float]:
-        parts: dict[str, float] = {}
-        for piece in work:
-            parts[piece.part] = parts.get(piece.part, 0.0) + self.floor_s(piece)
-        return parts
-
-    def _fixed_work(self, num_tokens: int, num_rows: int, num_decodes: int) -> Iterable[Work]:
-        """All that no context changes; nothing where nothing is computed (copies alone)."""
-        if not num_tokens:
-            return ()
-        tokens = count.token_work(self._counts, num_tokens, num_rows)
-        scans = count.scan_decode_work(self._counts, num_decodes) if num_decodes else []
-        return chain(tokens, scans)
 
     def _growing_s(
         self, kind: AttentionCount, num_steps: int, num_decodes: int, context_tokens: int

@@ -21,6 +21,34 @@ class Work(NamedTuple):
     kind: str = ""
 
 
+def step_work(
+    counts: StepCounts,
+    chunks: Sequence[PrefillChunk],
+    num_decodes: int,
+    decode_context_tokens: int,
+    copied_bytes: int = 0,
+) -> list[Work]:
+    """All of one step; arguments as those of a cost model."""
+    num_tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
+    work = fixed_work(counts, num_tokens, len(chunks) + num_decodes, num_decodes)
+    work += prefill_work(counts, chunks)
+    if copied_bytes:
+        work.append(copy_work(copied_bytes))
+    if num_decodes:
+        for kind in counts.attention:
+            num_keys = keys_read(kind, num_decodes, decode_context_tokens)
+            work.append(attention_decode_work(kind, num_decodes, num_keys))
+    return work
+
+
+def fixed_work(counts: StepCounts, num_tokens: int, num_rows: int, num_decodes: int) -> list[Work]:
+    """All that no context changes; nothing where nothing is computed (copies alone)."""
+    if not num_tokens:
+        return []
+    scans = scan_decode_work(counts, num_decodes) if num_decodes else []
+    return token_work(counts, num_tokens, num_rows) + scans
+
+
 def token_work(counts: StepCounts, num_tokens: int, num_rows: int) -> list[Work]:
     """What depends on the number of tokens only; `num_rows` of them get logits."""
     dense_bytes = counts.dense_weight_bytes + num_tokens * counts.dense_io_bytes_per_token

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from hybridsim.cli.app import app
 from hybridsim.cost import GPUS, PrefillChunk, RooflineCost
 from hybridsim.cost.efficiency import CLASSES, Ceiling, Efficiency
+from hybridsim.cost.parts import PARTS
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.show.command import step_errors
-from hybridsim.cost.show.points import PARTS, StepPoint, part_points, predicted_s
+from hybridsim.cost.show.points import StepPoint, part_points, predicted_s
 from hybridsim.cost.show.subject import Subject, Wish, find_subjects, make_subject, shipped
 from hybridsim.errors import UserError
 from hybridsim.models import get_model

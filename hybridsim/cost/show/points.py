@@ -1,82 +1,14 @@
 """Measured points of parts and whole steps, beside what the two cost models say of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridsim.cost import efficiency as classes
-from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.fitting import Step, chunks_of
 from hybridsim.cost.measured import MeasuredCost
+from hybridsim.cost.parts import PARTS, At, StepShape, prefill_step
 from hybridsim.cost.roofline import RooflineCost
 from hybridsim.cost.show.subject import Subject
-
-At = tuple[int, ...]
-
-
-class StepShape(NamedTuple):
-    """The arguments of a cost model's step_s."""
-
-    chunks: tuple[PrefillChunk, ...] = ()
-    num_decodes: int = 0
-    decode_context_tokens: int = 0
-    copied_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a profile: its axes, a step that has it at a point, the roofline's classes.
-
-    lookup: what the measured model calls it, where that is not the part's own name.
-    """
-
-    axes: tuple[str, ...]
-    step_at: Callable[[At, int], StepShape]
-    classes: tuple[str, ...]
-    lookup: str = ""
-
-
-def _prefill(*chunks: tuple[int, int]) -> StepShape:
-    return StepShape(tuple(PrefillChunk(new, prefix) for new, prefix in chunks))
-
-
-# The point of a part's grid and a state's bytes -> a step of which that part is known.
-PARTS: dict[str, Part] = {
-    "dense": Part(
-        ("tokens",), lambda at, _: _prefill((at[0], 0)), (classes.MATMUL, classes.POINTWISE)
-    ),
-    "experts": Part(("tokens",), lambda at, _: _prefill((at[0], 0)), (classes.EXPERTS,)),
-    "head": Part(("rows",), lambda at, _: StepShape((), at[0], at[0]), (classes.HEAD,)),
-    "recurrent_prefill": Part(
-        ("tokens", "sequences"),
-        lambda at, _: _prefill(*[(at[0], 0)] * at[1]),
-        (classes.SCAN_PREFILL,),
-    ),
-    "recurrent_decode": Part(
-        ("requests",), lambda at, _: StepShape((), at[0], at[0]), (classes.SCAN_DECODE,)
-    ),
-    "full_prefill": Part(
-        ("tokens", "prefix tokens"),
-        lambda at, _: _prefill((at[0], at[1])),
-        (classes.ATTENTION_PREFILL, classes.ATTENTION_PREFIX),
-    ),
-    "full_prefill_of_4": Part(
-        ("tokens", "prefix tokens"),
-        lambda at, _: _prefill(*[(at[0], at[1])] * 4),
-        (classes.ATTENTION_PREFILL, classes.ATTENTION_PREFIX),
-        "full_prefill",
-    ),
-    "full_decode": Part(
-        ("requests", "context tokens"),
-        lambda at, _: StepShape((), at[0], at[0] * at[1]),
-        (classes.ATTENTION_DECODE,),
-    ),
-    "copy": Part(
-        ("slots",),
-        lambda at, state_bytes: StepShape(copied_bytes=at[0] * state_bytes),
-        (classes.COPY,),
-    ),
-}
 
 
 class PartPoint(NamedTuple):
@@ -168,7 +100,7 @@ def in_order(steps: Mapping[str, Mapping[str, float]]) -> list[str]:
 def typical_steps(state_bytes: int) -> dict[str, StepShape]:
     """A few steps that everybody has: decoding at 4096 tokens, prefill, the copy of a state."""
     steps = {f"decode of {n} at 4k": StepShape((), n, n * 4096) for n in (1, 32, 256)}
-    steps |= {f"prefill of {n // 1024}k": _prefill((n, 0)) for n in (1024, 8192)}
+    steps |= {f"prefill of {n // 1024}k": prefill_step((n, 0)) for n in (1024, 8192)}
     if state_bytes:
         steps["copy of one state"] = StepShape(copied_bytes=state_bytes)
     return steps
