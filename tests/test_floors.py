@@ -9,7 +9,7 @@ import pytest
 # Folder or file directly under hybridsim/ -> floor. What stands beside the house has floor None.
 FLOORS: dict[str, float | None] = {
     "errors": 0, "units": 0, "request": 0, "records": 0, "models": 0, "trie": 0, "config": 0,
-    "metrics": 0, "files": 0, "docs": 0, "terminal": 0, "drawing": 0,
+    "metrics": 0, "files": 0, "docs": 0, "terminal": 0, "drawing": 0, "ticks": 0,
     "traces": 1, "policies": 1, "cost": 1, "report": 1,
     "analysis": 2, "cache": 2, "engines": 2,
     "sim": 3,

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from hybridsim.analysis.steps import FloatArray
 from hybridsim.drawing import COLORS, GREY, save_png
 from hybridsim.request import Int64Array
+from hybridsim.ticks import memory_sizes
 
 GIB = 2**30
 
@@ -72,8 +73,8 @@ def draw_surface(
     figure.colorbar(image, ax=axes, label="Token hit rate (%)")
     _memory_axis(axes)
     axes.set_yscale("log", base=2)
-    axes.set(title=title, xlabel="KV memory (GiB, log scale)")
-    axes.set_ylabel("State memory (GiB, log scale)")
+    memory_sizes(axes.yaxis)
+    axes.set(title=title, xlabel="KV memory (log scale)", ylabel="State memory (log scale)")
     _budget_lines(axes, x, y, rates, {size / GIB: most for size, most in bounds.items()})
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(y[0], y[-1])
@@ -106,6 +107,6 @@ def _budget_lines(
 
 def _memory_axis(axes: Axes) -> None:
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("Cache memory, KV and states together (GiB, log scale)")
+    memory_sizes(axes.xaxis)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_xlabel("Cache memory, KV and states together (log scale)")

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from hybridsim.analysis.planner import GIB, SplitRules, hits_by_slots
 from hybridsim.analysis.steps import FloatArray
@@ -17,6 +16,7 @@ from hybridsim.drawing import COLORS, GREY, MARK, save_png
 from hybridsim.plan.bench import Trial
 from hybridsim.plan.result import MemoryPlan
 from hybridsim.request import Int64Array
+from hybridsim.ticks import memory_sizes
 from hybridsim.units import format_bytes
 
 _CELLS = 160
@@ -213,11 +213,4 @@ def _log_axes(axes: Axes, x: FloatArray, y: FloatArray) -> None:
     ):
         set_scale("log", base=2)
         set_limits(values[0], values[-1])
-        axis.set_major_formatter(FuncFormatter(_size_text))
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-
-
-def _size_text(gib: float, _position: int | None = None) -> str:
-    """`512 MiB` below a GiB, `4 GiB` from there on."""
-    return f"{gib:g} GiB" if gib >= 1 else f"{gib * 1024:g} MiB"
+        memory_sizes(axis)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from hybridsim.drawing import COLORS, GREY
 from hybridsim.report.figure import (
@@ -23,6 +23,7 @@ from hybridsim.report.figure import (
     Series,
     Style,
 )
+from hybridsim.ticks import plain_log
 
 _TITLE_INCHES, _NOTE_INCHES, _NAME_INCHES = 0.72, 0.2, 0.25
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)))
@@ -183,7 +184,7 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
         rotation: dict[str, Any] = {"rotation": 30, "ha": "right"} if many and which == "x" else {}
         target.set_ticklabels(list(axis.ticks.values()), **rotation)
     elif axis.scale == Scale.LOG:
-        target.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_log(target)
     if axis.range is not None:
         getattr(axes, f"set_{which}lim")(*axis.range)
     axes.tick_params(axis="x" if which == "x" else "y", labelsize=9)

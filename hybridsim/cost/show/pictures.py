@@ -8,9 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hybridsim.cost.show.points import PARTS, PartPoint, StepPoint, in_order, predicted_s
+from hybridsim.cost.parts import PARTS
+from hybridsim.cost.show.points import PartPoint, StepPoint, in_order, predicted_s
 from hybridsim.cost.show.subject import Subject
 from hybridsim.drawing import COLORS
+from hybridsim.ticks import plain_log
 
 _MOST_LINES = 5
 _LINE_POINTS = 60
@@ -49,6 +51,8 @@ def _draw_part(subject: Subject, points: Sequence[PartPoint], axes: Axes) -> Non
             _draw_line(subject, mine, across, color, axes)
             axes.plot([], [], color=color, label=f"{value:,}")
     axes.set(xscale="log", yscale="log", title=part, xlabel=names[across], ylabel="ms")
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_log(axis)
     axes.grid(True, color="#e6e6e6", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     if other is not None:
@@ -105,6 +109,8 @@ def draw_steps(title: str, points: Sequence[StepPoint], path: Path) -> None:
     above.set(ylabel="predicted step (ms)", title=title)
     above.legend(frameon=False)
     below.set(xlabel="measured step (ms)", ylabel="error (%)")
+    for axis in (above.xaxis, above.yaxis):
+        plain_log(axis)
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
