@@ -24,12 +24,13 @@ from hybridsim.policies.checkpoint.union import Union
 
 _CHUNK = "engine.chunked_prefill_size"
 STRATEGY, SLOTS = "engine.strategy", "engine.max_mamba_cache_size"
-# Defaults first.
+# Defaults first. Of the evictions those that the server's command line takes without parameters:
+# its code also has fifo, filo and mru, which --radix-eviction-policy refuses.
 AXES: Mapping[str, Sequence[Any]] = {
     STRATEGY: ("extra_buffer", "extra_buffer_lazy", "no_buffer"),
     _CHUNK: (8192, 2048, 4096, 16384),
     "engine.max_states_per_path": (-1, 2, 4, 8),
-    "engine.eviction_policy": ("lru", "slru", "lfu", "fifo", "filo", "mru"),
+    "engine.eviction_policy": ("lru", "slru", "lfu"),
 }
 IN_OUTPUTS: Mapping[str, Sequence[Any]] = {"engine.track_interval": (256, 64, 512, 1024)}
 _FLAGS = {

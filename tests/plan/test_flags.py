@@ -10,6 +10,7 @@ from hybridsim.engines.sglang.options import SGLangOptions
 from hybridsim.engines.sglang.sizing import SizingInputs, size_pools
 from hybridsim.errors import UserError
 from hybridsim.plan.flags import sglang_flags
+from hybridsim.plan.sglang import AXES
 
 GIB = 2**30
 OPTIONS = st.sampled_from(
@@ -54,3 +55,8 @@ def test_drafts_are_refused():
     inputs = SizingInputs(GIB, 10_000, 2**20, max_running=4, num_draft_tokens=2)
     with pytest.raises(UserError, match="num_draft_tokens"):
         sglang_flags(SGLangOptions(), inputs, 10)
+
+
+def test_plans_try_only_evictions_that_the_server_can_be_given():
+    """--radix-eviction-policy takes lru, lfu, slru, priority and tlru (flags of 0.5.23)."""
+    assert set(AXES["engine.eviction_policy"]) <= {"lru", "lfu", "slru", "priority", "tlru"}
