@@ -54,7 +54,7 @@ def lru_policies(runs: Iterable[RunConfig]) -> tuple[dict[str, CheckpointPolicy]
         elif thinning is not None:
             notes[f"left out: thinning {thinning} (--grid takes it)"] = None
         else:
-            policies[str(run.cache.checkpoint)] = make_checkpoint(_value(run.cache.checkpoint))
+            policies[str(run.cache.checkpoint)] = make_checkpoint(run.cache.checkpoint.plain)
     return policies, tuple(notes)
 
 
@@ -83,11 +83,7 @@ def grid_lines(
     return tuple(found)
 
 
-def _value(named: Named) -> str | dict[str, object]:
-    return {"name": named.name, **named.options} if named.options else named.name
-
-
 def _text(named: Named) -> str:
     """YAML of a policy on one line."""
-    value = _value(named)
+    value = named.plain
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,7 +1,6 @@
 """The research cache and its memory, from values of a config."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,9 +27,9 @@ class ResearchOptions(BaseModel):
 
 def build_research(cache: CacheConfig, model: ModelSpec, options: ResearchOptions) -> Built:
     page_bytes = model.kv_bytes_per_token * cache.page_size
-    checkpoint = make_checkpoint(_policy(cache.checkpoint))
-    eviction = make_eviction(_policy(cache.eviction))
-    thinning = make_thinning(_policy(cache.thinning)) if cache.thinning else None
+    checkpoint = make_checkpoint(cache.checkpoint.plain)
+    eviction = make_eviction(cache.eviction.plain)
+    thinning = make_thinning(cache.thinning.plain) if cache.thinning else None
     memory, capacity = _research_memory(cache, model, page_bytes)
     radix = RadixCache(
         memory,
@@ -76,10 +75,6 @@ def _limits(cache: CacheConfig, model: ModelSpec, capacity: Capacity) -> Limits 
     slots = capacity.state_slots
     state_capacity = None if slots is None else slots * state
     return Limits(kv, state, capacity.kv_tokens * kv, state_capacity, cache.page_size)
-
-
-def _policy(named: Any) -> str | dict[str, Any]:
-    return {"name": named.name, **named.options} if named.options else str(named.name)
 
 
 def _research_memory(

@@ -52,17 +52,18 @@ class Named(BaseModel):
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    @property
+    def plain(self) -> str | dict[str, Any]:
+        """As it is written: the name alone, or a mapping."""
+        return {"name": self.name, **self.options} if self.options else self.name
+
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name}({options})" if options else self.name
 
 
-def _dump_named(value: Named) -> Any:
-    return value.model_dump() if value.options else value.name
-
-
 NameOrMapping = Annotated[
-    Named, BeforeValidator(_named), PlainSerializer(_dump_named, return_type=Any)
+    Named, BeforeValidator(_named), PlainSerializer(lambda named: named.plain, return_type=Any)
 ]
 Memory = Annotated[
     int | Literal["unlimited"],

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hybridsim.config import Named
 from hybridsim.policies import EVICTION
 from hybridsim.request import Request
 
@@ -41,7 +42,4 @@ def candidates(requests: Sequence[Request]) -> dict[str, Any]:
 
 def label_of(value: Any) -> str:
     """`every(tokens=1024)`, as experiments write it in tables."""
-    if isinstance(value, str):
-        return value
-    options = ", ".join(f"{key}={given}" for key, given in value.items() if key != "name")
-    return f"{value['name']}({options})" if options else str(value["name"])
+    return value if isinstance(value, str) else str(Named(**value))
