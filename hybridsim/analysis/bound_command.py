@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -14,7 +15,9 @@ from hybridsim.analysis.interval import BoundRules, Insertion, Problem, interval
 from hybridsim.analysis.reward import Reward
 from hybridsim.analysis.show import write_rows
 from hybridsim.cost import get_cost_model
+from hybridsim.cost.base import CostModel
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.models import get_model
 from hybridsim.units import format_bytes, percent
 
 REWARDS = ("tokens", "flops", "seconds")
@@ -80,7 +83,17 @@ def _reward(subject: Subject, options: BoundOptions) -> Reward:
         raise unknown_name("--reward", options.reward, list(REWARDS))
     if options.gpu is None:
         raise UserError("--gpu", "is missing; --reward seconds needs a GPU's name, such as h200")
-    return Reward.seconds(get_cost_model(options.gpu, subject.model, 1), longest)
+    return Reward.seconds(_cost(subject, options.gpu), longest)
+
+
+def _cost(subject: Subject, gpu_text: str) -> CostModel:
+    """The price list of one rank, all-reduces included, on a named GPU or a YAML mapping."""
+    try:
+        gpu = yaml.safe_load(gpu_text)
+    except yaml.YAMLError:
+        raise UserError("--gpu", f"{gpu_text!r} is neither a name nor a YAML mapping") from None
+    config = subject.config
+    return get_cost_model(gpu, get_model(config.model), config.tp, "--gpu")
 
 
 def _pools(

@@ -3,6 +3,7 @@
 Both end in the same runs, so that keys, checks and errors are those of experiments.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +143,11 @@ def is_experiment(path: Path) -> bool:
     return path.suffix in (".yaml", ".yml")
 
 
+def _name_from(path: Path) -> str:
+    """The file's name up to the first dot, made one that an experiment may have."""
+    return re.sub(r"[^\w-]+", "-", path.name.split(".")[0]).strip("-") or "trace"
+
+
 def _loaded(path: Path, wish: Wish) -> Experiment:
     """The experiment; a trace file is one of one run, in one shared pool of any size."""
     if is_experiment(path):
@@ -149,7 +155,7 @@ def _loaded(path: Path, wish: Wish) -> Experiment:
     if not path.exists():
         raise UserError(str(path), "does not exist; allowed: an experiment (.yaml) or a trace")
     data = {
-        "name": path.name.split(".")[0],
+        "name": _name_from(path),
         "trace": {
             "format": wish.format or detect_format(path),
             "path": str(path),

@@ -48,7 +48,9 @@ def _bound(
         str, typer.Option(help="forced: a request runs in the cache's memory; bypass: elsewhere.")
     ] = "forced",
     reward: Annotated[str, typer.Option(help="tokens, flops or seconds.")] = "tokens",
-    gpu: Annotated[str | None, typer.Option(help="GPU whose seconds count.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU whose seconds count: a name or YAML mapping.")
+    ] = None,
     any_cache: Annotated[
         bool,
         typer.Option(

@@ -169,6 +169,31 @@ def test_set_and_options_count_for_a_bare_trace(trace, tmp_path):
     assert ideals[0] > ideals[1]
 
 
+def test_seconds_are_those_of_a_rank_with_its_all_reduces(trace, tmp_path):
+    """Over a link of a byte a second all time is all-reduces, and so a matter of tokens."""
+    bound = ["bound", trace, "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--steps", 20]
+    bound += ["--set", "tp=2"]
+    run(*bound, "--out", tmp_path / "tokens")
+    slow = "{name: h200, link_bytes_per_s: 1}"
+    run(*bound, "--reward", "seconds", "--gpu", slow, "--out", tmp_path / "slow")
+    run(*bound, "--reward", "seconds", "--gpu", "h200", "--out", tmp_path / "fast")
+    ideals = [
+        float(table(tmp_path / name / "bound.csv")[0]["ideal"])
+        for name in ("tokens", "slow", "fast")
+    ]
+    assert ideals[1] == pytest.approx(ideals[0], rel=1e-6)
+    assert ideals[2] != pytest.approx(ideals[0], rel=1e-6)
+
+
+def test_a_trace_may_have_any_name(trace, tmp_path):
+    path = trace.rename(tmp_path / "Gespräche 3 (neu).jsonl")
+    run("curve", path, "--model", "qwen3.5-0.8b", "--no-bound", "--out", tmp_path / "curve")
+    memory = ["--model", "qwen3.5-0.8b", "--memory", "1GiB"]
+    run("bound", path, *memory, "--steps", 20, "--out", tmp_path / "bound")
+    assert table(tmp_path / "curve" / "curve.csv")
+    assert table(tmp_path / "bound" / "bound.csv")
+
+
 def test_every_run_has_a_folder_of_its_own_and_overwrites_nothing_unasked(
     trace, tmp_path, monkeypatch
 ):
@@ -265,6 +290,10 @@ def test_a_model_of_states_alone_has_curves_but_no_split(trace, tmp_path):
          "tokens, flops, seconds"),
         (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--reward", "seconds"],
          "--gpu: is missing"),
+        (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--reward", "seconds",
+          "--gpu", "{"], "--gpu: '{' is neither a name nor a YAML mapping"),
+        (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--reward", "seconds",
+          "--gpu", "{name: h100, cost: measured}"], "--gpu.cost: no profile of qwen3.5-0.8b"),
         (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--layout", "split"],
          "--state-fraction: is missing"),
         (["bound", "TRACE", "--model", "qwen3.5-0.8b", "--memory", "1GiB", "--insertion", "no"],
