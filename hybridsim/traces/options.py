@@ -84,6 +84,7 @@ def _as_user_error(model: type[BaseModel], detail: Any, prefix: str) -> UserErro
     value = "missing" if detail["type"] == "missing" else shorten(repr(detail["input"]))
     message = detail["msg"].removeprefix("Value error, ")
     message = message.split(" or instance of ")[0].replace("valid dictionary", "mapping")
+    message = message.replace("valid tuple", "valid list")  # what YAML and people call it
     return UserError(place, f"{value}: {message}")
 
 
