@@ -17,9 +17,10 @@ depend on the request alone. `refresh` says which states a request touches:
 Where requests ask for every state on their path (`all_blocks`, mostly `every`), and where there are
 no states, the three are one. Of the running request a curve knows at most the slot of its state
 (`CacheRules.running_states`). What no mode knows: nothing is pinned, no pages for output that
-nobody can find again, requests that cannot fit are served, and the two pools do not look at each
-other. docs/analysis.md says how far that is from a replay; `hybridsim.analysis.lockstep` and
-`hybridsim.sim.grid` replay instead.
+nobody can find again, requests that cannot fit are served, the two pools do not look at each
+other, and a path counts at once, though what a request generates is found only at its end (which
+matters where others saved states behind the same output). docs/analysis.md says how far that is
+from a replay; `hybridsim.analysis.lockstep` and `hybridsim.sim.grid` replay instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence

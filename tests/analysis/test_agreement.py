@@ -21,6 +21,7 @@ from tests.analysis.workloads import (
     cached_tokens,
     list_lru,
     replay_lists,
+    request_of,
     traces,
 )
 
@@ -84,7 +85,8 @@ def test_the_default_curve_is_the_default_caches_own_hit_rate_where_nothing_is_s
 def test_the_default_surface_is_a_split_cache_with_a_slot_for_the_running_state(
     requests, named, page_tokens, data
 ):
-    """KV without end, so that states alone are short, but more slots than states on any path."""
+    """KV without end, so that states alone are short, but more slots than states on any path, and
+    no request generates what another saved a state behind."""
     requests = [one for one in requests if one.num_prompt_tokens >= page_tokens]
     assume(requests)
     policy = make_checkpoint(named)
@@ -96,6 +98,12 @@ def test_the_default_surface_is_a_split_cache_with_a_slot_for_the_running_state(
         for position in positions
     }
     paths = [tuple(cached_tokens(one, True)) for one in requests]
+    generated = [
+        path[:position] in ends and position not in positions
+        for one, path, positions in zip(requests, paths, asked, strict=True)
+        for position in range(one.num_prompt_tokens + 1, len(path) + 1)
+    ]
+    assume(not any(generated))
     most = max(sum(path[: len(end)] == end for end in ends) for path in paths)
     slots = most + data.draw(st.integers(1, 3))
     caches = [list_lru(rules, 10**6, count) for count in range(slots + 1)]
@@ -111,6 +119,23 @@ def test_the_default_surface_is_a_split_cache_with_a_slot_for_the_running_state(
     assume(all(left) or not any(left))  # a mixture lies between the two
     surface = lru_surface(requests, rules, policy)
     assert surface.token_hit_rate([10**6], [slots])[0, 0] == pytest.approx(hits / total)
+
+
+def test_a_curve_takes_what_is_yet_to_be_generated_for_found():
+    """Four slots, 8 prompt tokens. The fourth request (prompt 1) generates 2, behind which the
+    first saved a state. When it saves its own, with its running state, that of the first is the
+    least recent of five and goes; the fifth (1 2 1) hits the one behind 1: 1 token. A curve looks
+    at the whole path at once, finds the first's state there, makes it young and hits 2."""
+    tokens = [([1, 2], [9, 9]), ([2], [9, 9]), ([3], [9, 9]), ([1], [2, 1]), ([1, 2, 1], [9, 9])]
+    requests = [
+        request_of(index, prompt, output, known=index == 3)
+        for index, (prompt, output) in enumerate(tokens)
+    ]
+    policy = make_checkpoint("prompt_end")
+    cache = RadixCache(Memory(1, 1, None, 4), 1, policy, make_eviction("lru"))
+    assert sum(record.num_hit_tokens for record in replay(requests, cache)) == 1
+    surface = lru_surface(requests, CacheRules(1, 1, 1, running_states=1), policy)
+    assert surface.token_hit_rate([10**6], [4])[0, 0] == 2 / 8
 
 
 @settings(max_examples=120)
