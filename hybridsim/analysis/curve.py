@@ -7,8 +7,9 @@ depend on the request alone. `refresh` says which states a request touches:
 
 - `path`, as the research cache's `lru` does: those that it finds on its path, and those that it
   asks for behind its hit. Exact at every capacity of a trace on which a larger cache always holds
-  all that a smaller one holds. That can fail, since a larger cache finds and so touches more; then
-  a state counts from the least capacity on at which it is there.
+  all that a smaller one holds. That can fail, since a larger cache finds and so touches more, and
+  saves nothing on the way to a deeper hit (`sqrt`, `balanced`: their steps grow with the prompt);
+  then a state counts from the least capacity on at which it is there.
 - `named`: only those that it asks for itself, so that a hit alone does not make a state young.
   Exact at every capacity.
 - `again`, as in the textbook: all that were ever asked for on its path; those that were evicted are
