@@ -1,15 +1,16 @@
 """Marconi's FLOP-aware eviction, on the research tree."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import Candidates, FloatArray, Resident, ScanningPolicy, Setting
+from hybridsim.policies.base import Candidates, FloatArray, Resident, ScanningPolicy
+from hybridsim.policies.eviction.informed import Informed
 from hybridsim.policies.eviction.scoring import joined, parted, spread
 from hybridsim.policies.make import at_least
 
 
 @dataclass
-class FlopAware(ScanningPolicy):
+class FlopAware(Informed, ScanningPolicy):
     """Evict the lowest recency + alpha x FLOPs saved per byte freed, each spread over [0, 1].
 
     Recency is 1 / (ticks since the last use + 1). A leaf's KV saves the prefill of its own tokens
@@ -17,7 +18,6 @@ class FlopAware(ScanningPolicy):
     """
 
     num_values: ClassVar[int] = 2
-    needs_setting: ClassVar[bool] = True
     weighs_gaps: ClassVar[bool] = True
     source: ClassVar[str] = "Marconi V3 (MLSys'25, arXiv 2411.19379)"
     deviation: ClassVar[str] = (
@@ -27,17 +27,12 @@ class FlopAware(ScanningPolicy):
 
     alpha: float = 1.0
 
-    _setting: Setting | None = field(default=None, init=False, repr=False)
-
     def __post_init__(self) -> None:
         at_least("cache.eviction.alpha", self.alpha, 0)
 
     @property
     def refreshes_path(self) -> bool:
         return False
-
-    def prepare(self, setting: Setting) -> None:
-        self._setting = setting
 
     def kv_values(self, item: Resident) -> tuple[float, ...]:
         return (item.kv_access, self._kv_saving(item))
@@ -66,7 +61,3 @@ class FlopAware(ScanningPolicy):
             flops = setting.prefill_flops(gap, item.end - gap)
             item.state_note = (gap, flops / setting.state_bytes)
         return float(item.state_note[1])
-
-    def _given(self) -> Setting:
-        assert self._setting is not None, "prepare was not called"
-        return self._setting

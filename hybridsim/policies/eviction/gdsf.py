@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hybridsim.policies.base import Evicted, Priority, RankingPolicy, Resident, Setting
+from hybridsim.policies.base import Evicted, Priority, RankingPolicy, Resident
+from hybridsim.policies.eviction.informed import Informed
 
 
 @dataclass
-class GDSF(RankingPolicy):
+class GDSF(Informed, RankingPolicy):
     """Evict the lowest H = L + uses x FLOPs to recompute / bytes; L rises to each victim's H.
 
     H is set when the object is used. KV costs the prefill of its own tokens; a state that of the
@@ -15,15 +16,10 @@ class GDSF(RankingPolicy):
     """
 
     may_fall: ClassVar[bool] = True  # a state saved above makes this one cheaper to recompute
-    needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Cherkasova 1998 (GDSF); LFU-DA is the case of equal cost and size"
     deviation: ClassVar[str] = "A node's KV is one object, and keeps its H while its tail goes."
 
-    _setting: Setting | None = field(default=None, init=False, repr=False)
     _inflation: float = field(default=0.0, init=False)
-
-    def prepare(self, setting: Setting) -> None:
-        self._setting = setting
 
     def on_kv_use(self, item: Resident, now: int) -> None:
         setting = self._given()
@@ -46,7 +42,3 @@ class GDSF(RankingPolicy):
 
     def on_eviction(self, evicted: Evicted, now: int) -> None:
         self._inflation = max(self._inflation, evicted.priority[0])
-
-    def _given(self) -> Setting:
-        assert self._setting is not None, "prepare was not called"
-        return self._setting

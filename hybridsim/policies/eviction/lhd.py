@@ -11,8 +11,8 @@ from hybridsim.policies.base import (
     FloatArray,
     Resident,
     ScanningPolicy,
-    Setting,
 )
+from hybridsim.policies.eviction.informed import Informed
 from hybridsim.policies.make import at_least
 
 NUM_AGES = 48  # geometric bins: 4 to an octave of ticks
@@ -37,7 +37,7 @@ def hit_density(hits: FloatArray, evictions: FloatArray) -> FloatArray:
 
 
 @dataclass
-class LHD(ScanningPolicy):
+class LHD(Informed, ScanningPolicy):
     """Evict the lowest expected hits per byte and tick still to be lived, given class and age.
 
     Class: KV or state, by the number of uses so far (1, 2, 3, 4 or more). Ages are ticks since
@@ -46,7 +46,6 @@ class LHD(ScanningPolicy):
     """
 
     num_values: ClassVar[int] = 3
-    needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Beckmann, Chen, Cidon, NSDI 2018"
     deviation: ClassVar[str] = (
         "All candidates are scored rather than 32 random ones; age bins are geometric; no "
@@ -56,7 +55,6 @@ class LHD(ScanningPolicy):
     events: int = 1000
     fade: float = 0.9
 
-    _setting: Setting | None = field(default=None, init=False, repr=False)
     _hits: FloatArray = field(default_factory=lambda: np.zeros((8, NUM_AGES)), init=False)
     _evictions: FloatArray = field(default_factory=lambda: np.zeros((8, NUM_AGES)), init=False)
     _densities: FloatArray = field(
@@ -67,9 +65,6 @@ class LHD(ScanningPolicy):
     def __post_init__(self) -> None:
         at_least("cache.eviction.events", self.events, 1)
         at_least("cache.eviction.fade", self.fade, 0)
-
-    def prepare(self, setting: Setting) -> None:
-        self._setting = setting
 
     def on_kv_use(self, item: Resident, now: int) -> None:
         item.kv_note = self._used(item.kv_note, now, is_kv=True)
@@ -97,10 +92,6 @@ class LHD(ScanningPolicy):
         bins = _BIN_OF_AGE[np.minimum(now - used, _OLDEST).astype(np.int64)]
         densities: FloatArray = self._densities[rows.astype(np.int64), bins]
         return densities / num_bytes
-
-    def _given(self) -> Setting:
-        assert self._setting is not None, "prepare was not called"
-        return self._setting
 
     def _used(self, note: tuple[int, int] | None, now: int, *, is_kv: bool) -> tuple[int, int]:
         """(class, tick of this use), the use counted as a hit unless it is the first."""

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from hybridsim.policies.base import Evicted, Priority, RankingPolicy, Resident, Setting
+from hybridsim.policies.base import Evicted, Priority, RankingPolicy, Resident
+from hybridsim.policies.eviction.informed import Informed
 from hybridsim.request import Request
 
 
@@ -16,7 +17,7 @@ class _Note(NamedTuple):
 
 
 @dataclass
-class PGDSF(RankingPolicy):
+class PGDSF(Informed, RankingPolicy):
     """Evict the lowest Clock + uses x cost / size; Clock is the highest priority evicted so far.
 
     Cost: what one token cost the requests that computed the item, on average: the prefill of
@@ -25,16 +26,11 @@ class PGDSF(RankingPolicy):
     """
 
     may_fall: ClassVar[bool] = True  # a cheaper computation lowers the average
-    needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "RAGCache (arXiv 2404.12457)"
     deviation: ClassVar[str] = "FLOPs stand for the profiled seconds; a page tail may go alone."
 
-    _setting: Setting | None = field(default=None, init=False, repr=False)
     _clock: float = field(default=0.0, init=False)
     _hits: dict[Request, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
-
-    def prepare(self, setting: Setting) -> None:
-        self._setting = setting
 
     def on_request(self, request: Request, num_hit_tokens: int) -> None:
         num_new_tokens = max(request.num_prompt_tokens - num_hit_tokens, 1)
@@ -65,7 +61,3 @@ class PGDSF(RankingPolicy):
 
     def on_eviction(self, evicted: Evicted, now: int) -> None:
         self._clock = max(self._clock, evicted.priority[0])
-
-    def _given(self) -> Setting:
-        assert self._setting is not None, "prepare was not called"
-        return self._setting

@@ -14,8 +14,8 @@ from hybridsim.policies.base import (
     FloatArray,
     Resident,
     ScanningPolicy,
-    Setting,
 )
+from hybridsim.policies.eviction.informed import Informed
 from hybridsim.policies.eviction.prefix_name import prefix_name
 from hybridsim.policies.eviction.scoring import joined, parted
 
@@ -31,7 +31,7 @@ class _Note(NamedTuple):
 
 
 @dataclass
-class S3FIFO(ScanningPolicy):
+class S3FIFO(Informed, ScanningPolicy):
     """A small FIFO for what is new, a main FIFO for what was used again, a ghost of what left.
 
     While the small queue holds more than `small_share` of the bytes its oldest leaves, into the
@@ -41,7 +41,6 @@ class S3FIFO(ScanningPolicy):
     """
 
     num_values: ClassVar[int] = 4  # a note's fields and the size in bytes
-    needs_setting: ClassVar[bool] = True
     source: ClassVar[str] = "Yang et al., SOSP 2023"
     deviation: ClassVar[str] = (
         "Queues hold the candidates of the moment (leaves and unlocked states) as whole objects; "
@@ -50,7 +49,6 @@ class S3FIFO(ScanningPolicy):
 
     small_share: float = 0.1
 
-    _setting: Setting | None = field(default=None, init=False, repr=False)
     _entries: int = field(default=0, init=False)
     _ghost: OrderedDict[Hashable, None] = field(default_factory=OrderedDict, init=False, repr=False)
 
@@ -63,9 +61,6 @@ class S3FIFO(ScanningPolicy):
     @property
     def refreshes_path(self) -> bool:
         return False
-
-    def prepare(self, setting: Setting) -> None:
-        self._setting = setting
 
     def on_kv_use(self, item: Resident, now: int) -> None:
         item.kv_note = self._used(item.kv_note, item, item.start + 1, "kv")
@@ -123,10 +118,6 @@ class S3FIFO(ScanningPolicy):
     def _forget(self, num_kept: int) -> None:
         while len(self._ghost) > max(num_kept, 1):
             self._ghost.popitem(last=False)
-
-    def _given(self) -> Setting:
-        assert self._setting is not None, "prepare was not called"
-        return self._setting
 
     def _used(self, note: _Note | None, item: Resident, position: int, kind: str) -> _Note:
         if note is not None:
