@@ -6,13 +6,12 @@ from hypothesis import given, settings
 
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.lockstep import Capacity, lru_grid
-from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.models import get_model
 from hybridsim.policies import make_checkpoint, make_eviction
 from hybridsim.sim.replay import replay
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import traces
+from tests.analysis.workloads import memory_of, traces
 
 POLICIES = [
     "none", "prompt_end", "turn_end", "branch", "prompt_end+branch", "all_blocks", "sqrt",
@@ -22,14 +21,8 @@ POLICIES = [
 
 
 def by_the_cache(requests, rules, named, capacity):
-    page_bytes = rules.page_tokens * rules.kv_bytes_per_token
-    if capacity.state_slots is None:
-        memory = SharedMemory(page_bytes, rules.state_bytes, capacity.memory_bytes)
-    else:
-        num_pages = capacity.memory_bytes // page_bytes
-        memory = Memory(page_bytes, rules.state_bytes, num_pages, capacity.state_slots)
     cache = RadixCache(
-        memory, rules.page_tokens, make_checkpoint(named), make_eviction("lru"),
+        memory_of(rules, capacity), rules.page_tokens, make_checkpoint(named), make_eviction("lru"),
         compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs,
     )  # fmt: skip
     records = replay(requests, cache)

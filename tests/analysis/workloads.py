@@ -8,6 +8,7 @@ from math import lcm
 import hypothesis.strategies as st
 import numpy as np
 
+from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.request import Request, Spans
 
 
@@ -117,6 +118,15 @@ class ListLRU:
             mine = [key for key in self.resident if key[0] == kind]
             for key in mine[: max(0, len(mine) - limit)]:
                 del self.resident[key]
+
+
+def memory_of(rules, capacity):
+    """The research cache's memory for one capacity of a grid: one pool, or KV and slots."""
+    page_bytes = rules.page_tokens * rules.kv_bytes_per_token
+    if capacity.state_slots is None:
+        return SharedMemory(page_bytes, rules.state_bytes, capacity.memory_bytes)
+    num_pages = capacity.memory_bytes // page_bytes
+    return Memory(page_bytes, rules.state_bytes, num_pages, capacity.state_slots)
 
 
 def replay_lists(requests, rules, policy, caches, refresh):

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.lockstep import Capacity
-from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
@@ -17,7 +16,7 @@ from hybridsim.sim.grid import MakePolicies, policy_grid
 from hybridsim.sim.replay import replay
 from hybridsim.sim.setting import setting_for
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import traces
+from tests.analysis.workloads import memory_of, traces
 
 NEEDS = {
     "every": {"tokens": 3},
@@ -51,14 +50,8 @@ def makers(requests, rules, checkpoint, eviction, thinning, shared):
 
 
 def by_the_cache(requests, rules, make, capacity):
-    page_bytes = rules.page_tokens * rules.kv_bytes_per_token
-    if capacity.state_slots is None:
-        memory = SharedMemory(page_bytes, rules.state_bytes, capacity.memory_bytes)
-    else:
-        num_pages = capacity.memory_bytes // page_bytes
-        memory = Memory(page_bytes, rules.state_bytes, num_pages, capacity.state_slots)
     cache = RadixCache(
-        memory, rules.page_tokens, make.checkpoint(), make.eviction(),
+        memory_of(rules, capacity), rules.page_tokens, make.checkpoint(), make.eviction(),
         compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs,
         thinning=make.thinning(),
     )  # fmt: skip
