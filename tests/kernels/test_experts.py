@@ -22,7 +22,7 @@ def randn(device):
 @SCORINGS
 @pytest.mark.parametrize("shape", [(1, 5, 1), (9, 12, 3), (40, 6, 6), (3, 512, 10)], ids=str)
 def test_routing_chooses_and_weighs_as_naive(shape, scoring, randn):
-    """Scores are a view with padding, as a router that also makes the shared gate leaves them."""
+    """Scores are a view with padding: their token stride is free."""
     tokens, num_experts, active = shape
     scores = randn(tokens, num_experts + 3)[:, :num_experts]
     bias = randn(num_experts) if scoring == "sigmoid" else None

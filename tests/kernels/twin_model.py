@@ -32,9 +32,8 @@ def feed_forward(ffn, x):
     if isinstance(ffn, Mlp):
         return mlp(ffn, x)
     logits = x @ ffn.router.double().T
-    count = ffn.spec.num_experts
-    gate = logits[:, count] if ffn.spec.shared_gate else None
-    chosen = experts.choose(logits[:, :count], ffn.spec.num_active, ffn.scoring, ffn.bias)
+    gate = (x @ ffn.shared_gate.double().T)[:, 0] if ffn.spec.shared_gate else None
+    chosen = experts.choose(logits, ffn.spec.num_active, ffn.scoring, ffn.bias)
     weights = ffn.weights.gate_up, ffn.weights.down
     return experts.mixture(x, *chosen, *weights, mlp(ffn.shared, x), gate)
 

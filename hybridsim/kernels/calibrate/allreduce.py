@@ -1,7 +1,7 @@
 """`python -m hybridsim.kernels.calibrate.allreduce --out FILE`: all-reduces on all GPUs of a host.
 
-One process a GPU, NCCL, bfloat16 sums of a hidden vector a token, in CUDA graphs of several in a
-row. Written: medians over replays of the slowest rank, and the line through them.
+One process a GPU, NCCL, bfloat16 averages of a hidden vector a token, in CUDA graphs of several in
+a row. Written: medians over replays of the slowest rank, and the line through them.
 """
 
 import argparse
@@ -31,14 +31,17 @@ def fit_line(num_bytes: Sequence[int], seconds: Sequence[float]) -> tuple[float,
 
 
 def _time_s(x: torch.Tensor) -> float:
-    """Median seconds of one all-reduce of x on this rank."""
+    """Median seconds of one all-reduce of x on this rank.
+
+    Averages, not sums: in place, call after call, those stay finite, and move as many bytes.
+    """
     for _ in range(3):
-        dist.all_reduce(x)
+        dist.all_reduce(x, dist.ReduceOp.AVG)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(_CALLS):
-            dist.all_reduce(x)
+            dist.all_reduce(x, dist.ReduceOp.AVG)
     times = []
     for _ in range(_REPLAYS):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -57,7 +60,7 @@ def _rank(rank: int, num_ranks: int, hidden: int, out: str, commit: str) -> None
     dist.init_process_group("nccl", rank=rank, world_size=num_ranks)
     points: list[dict[str, Any]] = []
     for tokens in TOKENS:
-        x = torch.zeros(tokens, hidden, device="cuda", dtype=torch.bfloat16)
+        x = torch.randn(tokens, hidden, device="cuda").bfloat16()
         slowest = torch.tensor([_time_s(x)], device="cuda")
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         points.append({"num_bytes": x.numel() * 2, "seconds": slowest.item()})

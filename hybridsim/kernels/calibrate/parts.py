@@ -16,6 +16,7 @@ import torch
 
 from hybridsim.kernels.bench.timing import Call, rotations
 from hybridsim.kernels.model.batch import NUM_SCORE_OFFSETS, StepBatch, StepShape
+from hybridsim.kernels.model.ffn import DenseParts
 from hybridsim.kernels.model.model import HybridModel, Layer, Mixer, Moe, RecurrentMixer
 
 # Layers of one kind that a part runs over; the time is scaled to all of the kind.
@@ -58,7 +59,7 @@ def dense(model: HybridModel, at: tuple[int, ...]) -> Part:
         return mixed[type(layer.mixer)]
 
     def feed(layer: Layer, x: torch.Tensor) -> torch.Tensor:
-        return layer.ffn.dense(x)[0] if isinstance(layer.ffn, Moe) else layer.ffn(x)
+        return layer.ffn.dense(x).shared if isinstance(layer.ffn, Moe) else layer.ffn(x)
 
     return Part([lambda: model.run_layers(batch, mix, feed)])
 
@@ -75,7 +76,9 @@ def experts(model: HybridModel, at: tuple[int, ...]) -> Part:
     layers, factor = _some(model.expert_layers)
     tokens, spec, device = at[0], layers[0].spec, model.place.device
     x, shared = (model.place.random(tokens, model.spec.hidden) for _ in range(2))
-    logits = model.place.random(tokens, layers[0].router.shape[0])
+    logits = model.place.random(tokens, spec.num_experts)
+    gate = model.place.random(tokens) if spec.shared_gate else None
+    dense = DenseParts(shared, logits, gate)
 
     def call_on(seed: int) -> Call:
         generator = torch.Generator(device).manual_seed(seed)
@@ -84,7 +87,7 @@ def experts(model: HybridModel, at: tuple[int, ...]) -> Part:
 
         def call() -> None:
             for index, layer in enumerate(layers):
-                layer.routed(x, logits, shared, scores[index : index + tokens])
+                layer.routed(x, dense, scores[index : index + tokens])
 
         return call
 

@@ -1,5 +1,7 @@
 """Feed-forward parts: a dense gated MLP, and a mixture of experts beside a shared MLP."""
 
+from typing import NamedTuple
+
 import torch
 
 from hybridsim.kernels import experts, pointwise
@@ -28,43 +30,57 @@ class ExpertWeights:
         self.down = place.matrix(spec.num_experts, hidden, spec.intermediate)
 
 
+class DenseParts(NamedTuple):
+    """What an expert layer computes for every token, whichever experts it chooses.
+
+    shared: the shared MLP's output `[T, hidden]`; logits: of the router `[T, E]`; gate `[T]`: of
+    the shared part before its sigmoid, None where it has none.
+    """
+
+    shared: torch.Tensor
+    logits: torch.Tensor
+    gate: torch.Tensor | None
+
+    def first(self, count: int) -> "DenseParts":
+        """Those of the first `count` tokens."""
+        gate = None if self.gate is None else self.gate[:count]
+        return DenseParts(self.shared[:count], self.logits[:count], gate)
+
+
 class Moe:
     """Router, shared MLP and routed experts of one layer.
 
-    The router also makes the gate of the shared part, as its last output, where the model has one.
+    The shared part's gate is a product of its own, as in engines: one more column would make the
+    router's width odd (513), for which matrix libraries have slow kernels only.
     A correction bias of the router goes with sigmoid scores (as in DeepSeek-V3 and Kimi).
     """
 
     def __init__(self, spec: MoeSpec, hidden: int, weights: ExpertWeights, place: Place) -> None:
         self.spec, self.weights = spec, weights
-        self.router = place.matrix(spec.num_experts + spec.shared_gate, hidden)
+        self.router = place.matrix(spec.num_experts, hidden)
+        self.shared_gate = place.matrix(1, hidden) if spec.shared_gate else None
         self.shared = Mlp(spec.shared_intermediate, hidden, place)
         self.bias = place.full(0.0, spec.num_experts) if spec.router_bias else None
         self.scoring: Scoring = "sigmoid" if spec.router_bias else "softmax"
 
-    def dense(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What every token passes: the shared part `[T, hidden]`, and logits of the router."""
-        return self.shared(x), x @ self.router.T
+    def dense(self, x: torch.Tensor) -> DenseParts:
+        """What every token `[T, hidden]` passes."""
+        gate = None if self.shared_gate is None else (x @ self.shared_gate.T)[:, 0]
+        return DenseParts(self.shared(x), x @ self.router.T, gate)
 
     def routed(
-        self,
-        x: torch.Tensor,
-        logits: torch.Tensor,
-        shared: torch.Tensor,
-        scores: torch.Tensor | None,
+        self, x: torch.Tensor, dense: DenseParts, scores: torch.Tensor | None
     ) -> torch.Tensor:
         """The experts' sum and the shared part `[T, hidden]`.
 
         scores `[T, E]` stand in for the router's own: with random weights those favour some
         experts more than a trained router does.
         """
-        count = self.spec.num_experts
-        own = logits[:, :count] if scores is None else scores
+        own = dense.logits if scores is None else scores
         routing = experts.route(own, self.spec.num_active, self.scoring, self.bias)
         inner = experts.gate_up(x, self.weights.gate_up, routing)
         parts = experts.down(inner, self.weights.down, routing)
-        gate = logits[:, count] if self.spec.shared_gate else None
-        return experts.combine(parts, routing.weights, shared, gate)
+        return experts.combine(parts, routing.weights, dense.shared, dense.gate)
 
 
 Ffn = Mlp | Moe

@@ -191,13 +191,13 @@ class HybridModel:
         """MLP or shared part and experts `[R, hidden]`; rows that only fill up reach no expert."""
         if isinstance(layer.ffn, Mlp):
             return layer.ffn(x)
-        shared, logits = layer.ffn.dense(x)
+        dense = layer.ffn.dense(x)
         count, scores = batch.shape.num_tokens, batch.scores
         if scores is not None:
             offset = layer.index % NUM_SCORE_OFFSETS
             scores = scores[offset : offset + count]
-        out = layer.ffn.routed(x[:count], logits[:count], shared[:count], scores)
-        return out if len(out) == len(x) else torch.cat([out, shared[count:]])
+        out = layer.ffn.routed(x[:count], dense.first(count), scores)
+        return out if len(out) == len(x) else torch.cat([out, dense.shared[count:]])
 
     def last(self, delta: torch.Tensor, residual: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         """Final norm of the rows `ends`."""
