@@ -127,7 +127,7 @@ class _Batch:
         row = slice(self.passes.first[place], self.passes.first[place + 1])
         nodes = self.passes.node[row]
         if place > self._now:
-            self._end_slot()
+            self._end_interlude()
             self._now, self._has_left = place, False
             since = np.where(self._num_running[nodes] > 0, place, self._left[nodes])
             self.previous[row] = np.where(self._step[nodes] < step, since, NEVER)
@@ -168,7 +168,7 @@ class _Batch:
         most, now = self.most, self._now
         held = ((self._most_pages * self.page_bytes, "kv_bytes"), (self._num_states, "states"))
         for amount, name in held:
-            for kind in ("events", "most", "slots") if self._has_left else ("events", "most"):
+            for kind in ("events", "most", "interludes") if self._has_left else ("events", "most"):
                 values = getattr(most, f"{kind}_{name}")
                 values[now] = max(values[now], amount)
 
@@ -183,11 +183,11 @@ class _Batch:
         load.most_kv_bytes[now] = max(load.most_kv_bytes[now], kv_bytes)
         load.most_states[now] = max(load.most_states[now], self._num_states)
 
-    def _end_slot(self) -> None:
+    def _end_interlude(self) -> None:
         """Another request is about to start."""
         if self._now != NEVER:
-            self.load.slots_kv_bytes[self._now] = self._num_pages * self.page_bytes
-            self.load.slots_states[self._now] = self._num_states
+            self.load.interludes_kv_bytes[self._now] = self._num_pages * self.page_bytes
+            self.load.interludes_states[self._now] = self._num_states
 
 
 def _private_pages(

@@ -90,7 +90,7 @@ def bracket(
 ) -> Bracket:
     """Upper bound from `num_steps` steps on the prices, lower bound from the best of some plans.
 
-    capacity_bytes: may be one number for each slot between requests, `[num_requests]`.
+    capacity_bytes: may be one number for each interlude between requests, `[num_requests]`.
     makes_plans: False leaves `lower` at 0. O(steps (runs + requests)); deterministic.
     """
     total = problem.total_reward or 1.0
@@ -124,7 +124,7 @@ def bound_of_windows(
     windows = replace(
         problem,
         windows=Windows.of(problem.first, problem.begin_tokens, problem.end_tokens, window_tokens),
-        load=replace(load, events_states=none, most_states=none, slots_states=none),
+        load=replace(load, events_states=none, most_states=none, interludes_states=none),
     )
     return bracket(windows, capacity_bytes, pool_tokens, makes_plans=False).upper
 

@@ -1,8 +1,9 @@
 """Upper bounds from prices: the Lagrangian dual of the interval problem.
 
-Give every byte a price per slot (lambda) and, where running requests need room, per event (mu).
-Then requests no longer compete: each resumes where reward less rent is highest, or nowhere, and
-    g = sum over slots of capacity * lambda + sum over events of room * mu + sum of best values
+Give every byte a price per interlude (lambda) and, where running requests need room, per event
+(mu). Then requests no longer compete: each resumes where reward less rent is highest, or nowhere,
+and
+    g = sum over interludes of capacity * lambda + sum over events of room * mu + sum of best values
 is an upper bound of what any policy earns, *for every choice of prices >= 0*. The least g is the
 optimum of the linear relaxation, since what is left for each request is an integral choice.
 Projected Adam looks for low prices of good use; a bad search only makes the bound looser.
@@ -24,9 +25,9 @@ _LAST_SHARE = 0.01
 
 @dataclass(slots=True, eq=False)
 class Prices:
-    """Per byte, `[num_requests]` each: over slot s, and over event t."""
+    """Per byte, `[num_requests]` each: over interlude s, and over event t."""
 
-    slots: FloatArray
+    interludes: FloatArray
     events: FloatArray
 
     @staticmethod
@@ -36,12 +37,12 @@ class Prices:
     def rent(self, problem: Problem) -> FloatArray:
         """Price of holding a byte from a run's last pass to its request, `[num_runs]`.
 
-        Over the slots from one to the other, and the events strictly between them.
+        Over the interludes from one to the other, and the events strictly between them.
         """
-        slots = np.concatenate([[0.0], np.cumsum(self.slots)])
+        interludes = np.concatenate([[0.0], np.cumsum(self.interludes)])
         events = np.concatenate([[0.0], np.cumsum(self.events)])
         now, last = problem.request, problem.previous
-        return slots[now] - slots[last] + events[now] - events[_next_event(problem)]
+        return interludes[now] - interludes[last] + events[now] - events[_next_event(problem)]
 
 
 def _next_event(problem: Problem) -> Int64Array:
@@ -100,7 +101,7 @@ class Dual:
         return Choice(bound, profit, held, deepest[deepest >= 0])
 
     def slack(self, choice: Choice) -> list[Prices]:
-        """Room less use over slots and events, for each kind of room: the subgradient of g."""
+        """Room less use over interludes and events, for each kind of room: the subgradient of g."""
         problem, resumed = self.problem, choice.resumed
         use = np.where(choice.held, problem.kv_bytes, 0).astype(np.float64)
         if self.rooms.states is None:
@@ -119,26 +120,26 @@ class Dual:
         return self.problem.rules.state_bytes * rent
 
     def _left(self, room: Room, use: FloatArray) -> Prices:
-        """What each slot and event has left once every run takes its `use`."""
+        """What each interlude and event has left once every run takes its `use`."""
         count = self.problem.num_requests
         used = np.flatnonzero(use)
         now, last, size = self.problem.request[used], self.problem.previous[used], use[used]
         ends = np.bincount(now, size, count + 1)
-        slots = np.cumsum(np.bincount(last, size, count + 1) - ends)[:count]
+        interludes = np.cumsum(np.bincount(last, size, count + 1) - ends)[:count]
         begins = np.bincount(_next_event(self.problem)[used], size, count + 1)
         events = np.cumsum(begins - ends)[:count]
         events_left = np.where(room.is_bound, room.events_bytes - events, 0.0)
-        return Prices(room.slots_bytes - slots, events_left)
+        return Prices(room.interludes_bytes - interludes, events_left)
 
 
 def _is_enough(left: Prices) -> bool:
-    return bool((left.slots >= 0).all() and (left.events >= 0).all())
+    return bool((left.interludes >= 0).all() and (left.events >= 0).all())
 
 
 def _worth(prices: Prices, room: Room) -> float:
     # No dot product: BLAS would start threads for it, which costs more than the sum.
-    slots = float((prices.slots * room.slots_bytes).sum())
-    return slots + float((prices.events * room.events_bytes).sum())
+    interludes = float((prices.interludes * room.interludes_bytes).sum())
+    return interludes + float((prices.events * room.events_bytes).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +168,7 @@ def minimise(
     if dual.rooms.states is not None:
         size.append(dual.rooms.states.scale_bytes)
     size = [max(scale, 1.0) for scale in size]
-    # In rewards per full room and slot: a step of one size then fits every problem.
+    # In rewards per full room and interlude: a step of one size then fits every problem.
     unit = dual.mean_best_reward or 1.0
     search = _Adam(np.zeros((kinds, 2, count)), unit)
     best: DualResult | None = None
@@ -184,7 +185,7 @@ def minimise(
         if step == 0 and all(_is_enough(left) for left in slack):
             break  # all rewards fit at once: prices of zero are optimal
         gradient = np.stack([
-            np.stack([left.slots, left.events]) / size[k] for k, left in enumerate(slack)
+            np.stack([left.interludes, left.events]) / size[k] for k, left in enumerate(slack)
         ])  # fmt: skip
         search.step(gradient, step / num_steps)
     assert best is not None

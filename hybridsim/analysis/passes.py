@@ -137,11 +137,11 @@ def all_passes(tree: PathTree) -> Passes:
     lengths = level[tree.last_node]
     first = np.concatenate([[0], np.cumsum(lengths)])
     node = np.empty(first[-1], dtype=np.int64)
-    at, slot = tree.last_node.copy(), first[1:] - 1
+    at, place = tree.last_node.copy(), first[1:] - 1
     alive = np.flatnonzero(at != ROOT)
     while len(alive):
-        node[slot[alive]] = at[alive]
-        slot[alive] -= 1
+        node[place[alive]] = at[alive]
+        place[alive] -= 1
         at[alive] = tree.parent[at[alive]]
         alive = alive[at[alive] != ROOT]
     request = np.repeat(np.arange(tree.num_requests), lengths)

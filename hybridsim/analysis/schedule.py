@@ -1,9 +1,10 @@
 """Lower bounds from a plan that knows the future: what some policy could really have earned.
 
-A request takes the resume position of the highest value for which memory is free in every slot and
-at every event, and whose state was computed: the request that passed it last must not itself have
-resumed deeper. Where a run does not fit whole, its beginning is taken, with a state inside it. The
-plan is legal under the rules of `interval.BoundRules`, so the best policy earns at least as much.
+A request takes the resume position of the highest value for which memory is free in every interlude
+and at every event, and whose state was computed: the request that passed it last must not itself
+have resumed deeper. Where a run does not fit whole, its beginning is taken, with a state inside it.
+The plan is legal under the rules of `interval.BoundRules`, so the best policy earns at least as
+much.
 """
 
 from collections.abc import Iterable, Iterator
@@ -70,7 +71,7 @@ class Schedule:
 
         values, `[num_runs]`: of resuming at each run's end; rent, `[num_runs]`: what it counts for
         a byte of the run's KV. num_sources: how many of the last requests that passed a position
-        may have computed its state; states of older ones are held longer. O(runs + slots held).
+        may have computed its state; states of older ones are held longer. O(runs + interludes).
         """
         self._num_sources = num_sources
         worth, per_byte = values.tolist(), rent.tolist()
@@ -176,7 +177,7 @@ class Schedule:
         return tokens if wanted >= tokens else whole
 
     def _pieces(self, request: int, run: int) -> list[tuple[int, int]]:
-        """Stretches of slots `[start, stop)` over which the load is constant, latest first."""
+        """Stretches of interludes `[start, stop)` over which the load is constant, latest first."""
         starts = self._previous[self._first[request] : run + 1]
         return list(zip(starts, [request, *starts[:-1]], strict=True))
 

@@ -80,7 +80,7 @@ def lp_optimum(
 
 
 def _windows(options, s, window):
-    """For each option the tokens of its window that are held in slot s."""
+    """For each option the tokens of its window that are held in interlude s."""
     last_of = {(t, p): last for t, p, last in options}
     return {
         i: float(sum(last_of[t, q] <= s < t for q in range(max(p - window, 0) + 1, p + 1)))

@@ -184,7 +184,7 @@ def test_no_timed_run_of_the_registries_beats_its_bound(
 def _the_running_fit(problem, capacity, state_capacity):
     """What they are said to hold at the least was really held, so it fits."""
     sigma = problem.rules.state_bytes
-    for kind in ("events", "slots") if state_capacity is None else ("most", "slots"):
+    for kind in ("events", "interludes") if state_capacity is None else ("most", "interludes"):
         kv = getattr(problem.load, f"{kind}_kv_bytes")
         states = getattr(problem.load, f"{kind}_states") * sigma
         if state_capacity is None:

@@ -173,7 +173,7 @@ def test_every_price_gives_an_upper_bound(requests, prices, capacity):
     problem = interval_problem(requests, BoundRules(1, 2))
     memory = rooms(problem.load, 2, capacity)
     given_prices = Prices.zero(len(requests))
-    given_prices.slots[:] = prices[: len(requests)]
+    given_prices.interludes[:] = prices[: len(requests)]
     given_prices.events[:] = prices[-len(requests) :]
     given_prices.events[~memory.kv.is_bound] = 0.0
     assert Dual(problem, memory).choose(given_prices, given_prices).bound >= lp - 1e-6
