@@ -43,7 +43,7 @@ from hybridsim.analysis.placement import Placement, place_states
 from hybridsim.analysis.stack import named_distances, stack_distances
 from hybridsim.analysis.staircase import staircase
 from hybridsim.analysis.steps import Curve, Steps, Surface
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import Trie
 

@@ -22,7 +22,7 @@ from hybridsim.analysis.show import (
 from hybridsim.analysis.steps import Curve, Surface
 from hybridsim.errors import UserError
 from hybridsim.files import make_folder
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.trie import Trie
 from hybridsim.units import format_bytes, percent
 

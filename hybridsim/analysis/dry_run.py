@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from hybridsim.policies.base import CheckpointPolicy, PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Request, Spans
 
 

@@ -22,7 +22,7 @@ from hybridsim.config import (
 )
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec, get_model
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Request, Trace
 from hybridsim.traces import open_trace, read_trace, require_content
 from hybridsim.traces.content import no_content_error

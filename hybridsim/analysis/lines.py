@@ -8,7 +8,8 @@ import orjson
 
 from hybridsim.config import Named, RunConfig, parse_value
 from hybridsim.policies import make_checkpoint, make_eviction, make_thinning
-from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy, Thinning
+from hybridsim.policies.base import EvictionPolicy, Thinning
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.frontier import Frontier
 from hybridsim.analysis.passes import NEVER, PathTree, all_passes, cached_trie, page_tree
 from hybridsim.analysis.visit import Pools, Visit
-from hybridsim.policies.base import CheckpointPolicy, PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import Trie
 

@@ -9,8 +9,7 @@ import numpy as np
 from hybridsim.analysis.passes import Passes, PathTree
 from hybridsim.errors import UserError
 from hybridsim.policies import CHECKPOINT
-from hybridsim.policies.base import CheckpointPolicy, PromptView
-from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.checkpoint.union import Union
 from hybridsim.request import Int64Array, Request
 from hybridsim.trie import ROOT
@@ -69,7 +68,7 @@ def place_states(
     place: str = "cache.checkpoint",
 ) -> Placement:
     """The states that `policy` names; UserError at `place` if it looks at what is resident."""
-    if isinstance(policy, NoCheckpoints):
+    if not policy.saves_states:
         return Placement.empty(tree)
     stride_tokens = _stride_tokens(requests, page_tokens, policy, outputs)
     if stride_tokens is not None:
@@ -121,11 +120,9 @@ def _stride_tokens(
     if len(grids) != 1:
         return None
     grid = grids.pop()
-    if isinstance(policy, AllBlocks):
-        return grid
-    if not isinstance(policy, Every) or grid % policy.tokens and policy.tokens % grid:
+    stride = policy.stride_tokens(grid)
+    if stride is None:
         return None
-    stride = max(grid, policy.tokens)
     # The cache moves a position in unknown output back to where the known content ends.
     for last, known in (_ends(request, outputs) for request in requests):
         if last // stride * stride > known and known // grid * grid % stride:

@@ -14,14 +14,8 @@ from hybridsim.cache.holding import Admission, Found, Holding
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
 from hybridsim.cache.residents import Residents
-from hybridsim.policies.base import (
-    CheckpointPolicy,
-    EvictionPolicy,
-    PromptView,
-    Setting,
-    Thinning,
-)
-from hybridsim.policies.checkpoint.fixed import NoCheckpoints
+from hybridsim.policies.base import EvictionPolicy, Setting, Thinning
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.make import check_layout
 from hybridsim.records import HitSource
 from hybridsim.request import Request, Spans
@@ -85,7 +79,7 @@ class RadixCache:
             source,
             once,
             is_first_fork=walk.partial is not None,
-            saves_states=not isinstance(self.checkpoint, NoCheckpoints),
+            saves_states=self.checkpoint.saves_states,
             page_tokens=self.page_tokens,
             grid_tokens=lcm(self.page_tokens, request.grid_tokens),
             node=Found(key, walk, hit_node),

@@ -37,7 +37,7 @@ from hybridsim.plan.sglang import SGLangPlanner
 from hybridsim.plan.tell import print_report
 from hybridsim.plan.vllm import VLLMPlanner
 from hybridsim.policies import make_checkpoint
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Request
 
 RESEARCH, SGLANG = "research", "sglang-0.5.23"

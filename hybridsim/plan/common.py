@@ -17,7 +17,7 @@ from hybridsim.analysis.steps import Surface
 from hybridsim.errors import UserError
 from hybridsim.plan.bench import Bench, Settings, Trial
 from hybridsim.plan.result import Gain, ReplayedTarget
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Request
 from hybridsim.units import format_bytes
 

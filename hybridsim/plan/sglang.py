@@ -18,7 +18,7 @@ from hybridsim.plan.common import (
 from hybridsim.plan.flags import sglang_flags
 from hybridsim.plan.result import MemoryPlan, OnePass, TargetPlan
 from hybridsim.plan.search import Neighbours, better, climb, descend
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.policies.checkpoint.fixed import Every, PromptEnd
 from hybridsim.policies.checkpoint.union import Union
 

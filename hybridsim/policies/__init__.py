@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy, Thinning
+from hybridsim.policies.base import EvictionPolicy, Thinning
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.policies.checkpoint.branch import Branch
 from hybridsim.policies.checkpoint.dp_optimal import DPOptimal
 from hybridsim.policies.checkpoint.fixed import AllBlocks, Every, NoCheckpoints, PromptEnd, TurnEnd

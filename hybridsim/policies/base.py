@@ -1,4 +1,4 @@
-"""What a policy is asked. Policies know requests and positions; they never see bytes or pools."""
+"""What rules for eviction and thinning are asked. They know requests and positions, never pools."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,44 +8,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridsim.policies.checkpoint.base import PromptView
 from hybridsim.request import Request
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class PromptView:
-    """One request at admission, as a checkpoint policy sees it.
-
-    `grid_tokens`: states can be kept at multiples of this only (page size and trace granularity).
-    `num_final_tokens`: tokens whose state exists at the end: the last generated token is never
-    fed back, so it is prompt + output - 1.
-    `leaves_inside`: the prompt leaves the tree at `num_match_tokens`, where no state is kept.
-    """
-
-    request: Request
-    num_hit_tokens: int
-    num_match_tokens: int
-    num_final_tokens: int
-    grid_tokens: int
-
-    @property
-    def leaves_inside(self) -> bool:
-        return self.num_match_tokens > self.num_hit_tokens
-
-
-class CheckpointPolicy(Protocol):
-    """Says at which token positions of a request a recurrent state is to be kept.
-
-    Asked once a request, at admission. Positions may come in any order and off the grid: the
-    cache floors them to it and leaves out those that are not behind the hit or past the end.
-    `source`: where the rule was published; `deviation`: where this differs from it.
-    """
-
-    source: ClassVar[str]
-    deviation: ClassVar[str]
-
-    def positions(self, view: PromptView) -> Iterable[int]: ...
 
 
 class Resident(Protocol):

@@ -16,7 +16,8 @@ from hybridsim.analysis.lines import Line
 from hybridsim.analysis.lockstep import Capacity, GridReplay, lru_grid
 from hybridsim.analysis.passes import cached_trie, page_tree
 from hybridsim.cache.pools import Memory, SharedMemory
-from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy, Setting, Thinning
+from hybridsim.policies.base import EvictionPolicy, Setting, Thinning
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.policies.eviction.lru import LRU
 from hybridsim.request import Int64Array, Request
 from hybridsim.sim.replay import run_one

@@ -14,7 +14,8 @@ from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.cache.radix_tree import Node, RadixTree
 from hybridsim.cache.residents import Residents
-from hybridsim.policies.base import CheckpointPolicy, EvictionPolicy
+from hybridsim.policies.base import EvictionPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Request
 from hybridsim.trie import ROOT
 

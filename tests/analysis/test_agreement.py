@@ -13,6 +13,7 @@ from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.policies import make_checkpoint, make_eviction
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Spans
 from hybridsim.sim.replay import replay
 from hybridsim.traces import read_trace
@@ -27,7 +28,7 @@ from tests.analysis.workloads import (
 
 
 @dataclass(frozen=True)
-class NamedSoFar:
+class NamedSoFar(CheckpointPolicy):
     """Saves wherever on its path this or an earlier request ended: the curve's own assumption."""
 
     positions_of: dict[str, list[int]]

@@ -151,7 +151,7 @@ def list_lru(rules, capacity, slots=None):
 
 def asked_positions(policy, request, page_tokens, outputs):
     """Positions by the cache's documented rule: floored to the grid, at most what is known."""
-    from hybridsim.policies.base import PromptView
+    from hybridsim.policies.checkpoint.base import PromptView
 
     last = request.num_prompt_tokens + max(request.num_output_tokens - 1, 0)
     known = len(cached_tokens(request, outputs))

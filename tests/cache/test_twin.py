@@ -16,7 +16,7 @@ from twin import Twin
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.policies import make_checkpoint, make_eviction
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import PromptView
 from hybridsim.request import Request, Spans
 
 PAGE_BYTES, SLOT_BYTES = 3, 10

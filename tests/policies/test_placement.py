@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridsim.policies import make_checkpoint
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import PromptView
 from hybridsim.policies.checkpoint.placement import expected_replay, places, solve
 from hybridsim.request import Request, Spans
 

@@ -7,7 +7,7 @@ from hybridsim.cache.null_cache import NullCache
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
-from hybridsim.policies.base import CheckpointPolicy
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.policies.checkpoint.fixed import Every, PromptEnd
 from hybridsim.policies.eviction.lru import LRU
 from hybridsim.records import MissReason

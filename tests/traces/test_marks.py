@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hybridsim.errors import UserError
 from hybridsim.policies import make_checkpoint
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import PromptView
 from hybridsim.request import Request, Spans
 from hybridsim.traces import read_trace
 from hybridsim.traces.marks import shared_ends, with_marks

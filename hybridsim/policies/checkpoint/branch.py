@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(CheckpointPolicy):
     """A state at the point where the prompt leaves the resident tree, if none is there yet.
 
     The first request to bring a prefix cannot know that it will be shared; the second shows it and

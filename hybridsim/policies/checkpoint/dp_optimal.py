@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from hybridsim.errors import UserError
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.checkpoint.placement import Plan, places, solve
 from hybridsim.policies.make import at_least
 
@@ -15,7 +15,7 @@ NEGLIGIBLE = 1e-9  # share of the histogram's weight below which a bin is left o
 
 
 @dataclass(slots=True)
-class DPOptimal:
+class DPOptimal(CheckpointPolicy):
     """The `states` positions that minimise the expected tokens to compute again.
 
     The expectation is over a histogram of how many tokens each prompt shared with the tree, in

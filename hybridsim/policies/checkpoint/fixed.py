@@ -4,23 +4,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.make import at_least
 
 
 @dataclass(frozen=True, slots=True)
-class NoCheckpoints:
+class NoCheckpoints(CheckpointPolicy):
     """Keep no state: a hybrid model then never reuses a prefix. The baseline."""
 
+    saves_states: ClassVar[bool] = False
     source: ClassVar[str] = "baseline"
-    deviation: ClassVar[str] = ""
 
     def positions(self, view: PromptView) -> Iterable[int]:
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class PromptEnd:
+class PromptEnd(CheckpointPolicy):
     """One state at the end of the prompt, for prompts that continue or repeat this one."""
 
     source: ClassVar[str] = "SGLang 0.5.23 (no_buffer)"
@@ -31,7 +31,7 @@ class PromptEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(CheckpointPolicy):
     """One state after the last generated token that was fed back, for the next turn of a chat.
 
     Where the trace does not know the output's content the position falls back to the prompt's end.
@@ -45,11 +45,10 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class Every(CheckpointPolicy):
     """A state at each multiple of `tokens`, in prefill and in decode."""
 
     source: ClassVar[str] = "OpenVINO, mlx-engine (512 tokens)"
-    deviation: ClassVar[str] = ""
 
     tokens: int
 
@@ -60,9 +59,14 @@ class Every:
         first = view.num_hit_tokens // self.tokens + 1
         return range(first * self.tokens, view.num_final_tokens + 1, self.tokens)
 
+    def stride_tokens(self, grid_tokens: int) -> int | None:
+        if grid_tokens % self.tokens and self.tokens % grid_tokens:
+            return None
+        return max(grid_tokens, self.tokens)
+
 
 @dataclass(frozen=True, slots=True)
-class AllBlocks:
+class AllBlocks(CheckpointPolicy):
     """A state at each grid position. Best hits, most memory."""
 
     source: ClassVar[str] = "vLLM 0.27.1, mode `all`"
@@ -71,3 +75,6 @@ class AllBlocks:
     def positions(self, view: PromptView) -> Iterable[int]:
         first = view.num_hit_tokens // view.grid_tokens + 1
         return range(first * view.grid_tokens, view.num_final_tokens + 1, view.grid_tokens)
+
+    def stride_tokens(self, grid_tokens: int) -> int | None:
+        return grid_tokens

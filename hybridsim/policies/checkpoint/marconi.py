@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.checkpoint.branch import Branch
 from hybridsim.policies.checkpoint.fixed import TurnEnd
 
@@ -12,7 +12,7 @@ _PARTS = (TurnEnd(), Branch())
 
 
 @dataclass(frozen=True, slots=True)
-class MarconiAdmission:
+class MarconiAdmission(CheckpointPolicy):
     """At most two states a request: after the last token, and where the prompt leaves the tree."""
 
     source: ClassVar[str] = "Marconi (MLSys'25, arXiv 2411.19379)"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridsim.errors import UserError
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(CheckpointPolicy):
     """A state at each position that the trace marks (`Request.marks`)."""
 
     source: ClassVar[str] = "vLLM RFC #55697 (marks); SGLang #37198 (one fixed position)"

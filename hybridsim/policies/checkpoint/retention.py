@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.make import at_least
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(CheckpointPolicy):
     """The replay boundary (last grid position before the last prompt token), the junction (where
     the prompt leaves the tree), and with `tokens` > 0 each multiple of `tokens`.
     """

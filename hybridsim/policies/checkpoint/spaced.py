@@ -5,18 +5,17 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.policies.make import at_least
 
 _SOURCE = "Sparse prefix caching (arXiv 2605.05219)"
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class Balanced(CheckpointPolicy):
     """`states` states, one after every N // (states + 1) tokens of the prompt."""
 
     source: ClassVar[str] = _SOURCE
-    deviation: ClassVar[str] = ""
 
     states: int
 
@@ -29,11 +28,10 @@ class Balanced:
 
 
 @dataclass(frozen=True, slots=True)
-class Sqrt:
+class Sqrt(CheckpointPolicy):
     """A state after every isqrt(N) tokens of the prompt: about sqrt(N) states."""
 
     source: ClassVar[str] = _SOURCE
-    deviation: ClassVar[str] = ""
 
     def positions(self, view: PromptView) -> Iterable[int]:
         num_tokens = view.request.num_prompt_tokens
@@ -42,11 +40,10 @@ class Sqrt:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Log(CheckpointPolicy):
     """A state at each power of two from `minimum` tokens up to the prompt's end."""
 
     source: ClassVar[str] = _SOURCE
-    deviation: ClassVar[str] = ""
 
     minimum: int = 768
 

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import CheckpointPolicy, PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Union(CheckpointPolicy):
     """Every position that any of the parts wants."""
 
     source: ClassVar[str] = "composition"
-    deviation: ClassVar[str] = ""
 
     parts: tuple[CheckpointPolicy, ...]
 

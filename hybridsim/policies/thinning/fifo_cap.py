@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridsim.policies.base import PromptView, Resident, Thinning
+from hybridsim.policies.base import Resident, Thinning
+from hybridsim.policies.checkpoint.base import PromptView
 from hybridsim.policies.make import at_least
 
 

@@ -1,0 +1,61 @@
+"""What every checkpoint policy says of itself must agree with the positions that it names."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridsim.policies import CHECKPOINT, make_checkpoint
+from hybridsim.policies.checkpoint.base import PromptView
+from hybridsim.request import Request, Spans
+
+PARAMETERS = {"balanced": {"states": 3}, "dp_optimal": {"states": 3}}
+NAMED = [{"name": name, **PARAMETERS.get(name, {})} for name in CHECKPOINT if name != "every"]
+EVERY = [{"name": "every", "tokens": tokens} for tokens in (1, 4, 6, 16, 24, 64)]
+
+
+def view_of(num_prompt_tokens, num_output_tokens, num_hit_tokens, grid_tokens):
+    request = Request("r", Spans.of([(1, num_prompt_tokens)]), Spans.unknown(num_output_tokens))
+    hit = min(num_hit_tokens, num_prompt_tokens) // grid_tokens * grid_tokens
+    return PromptView(request, hit, hit, request.num_final_tokens, grid_tokens)
+
+
+VIEWS = st.builds(
+    view_of,
+    st.integers(1, 300),
+    st.integers(0, 60),
+    st.integers(0, 300),
+    st.sampled_from([1, 4, 16, 24]),
+)
+
+
+@pytest.mark.parametrize("named", NAMED + EVERY, ids=str)
+@given(view=VIEWS)
+def test_a_stride_is_where_the_floored_positions_lie(named, view):
+    policy = make_checkpoint(named)
+    grid = view.grid_tokens
+    stride = policy.stride_tokens(grid)
+    floored = {position // grid * grid for position in policy.positions(view)}
+    if stride is not None:
+        after = (view.num_hit_tokens // stride + 1) * stride
+        expected = set(range(after, view.num_final_tokens + 1, stride))
+        assert {p for p in floored if p > view.num_hit_tokens} == expected
+
+
+@pytest.mark.parametrize("named", NAMED + EVERY, ids=str)
+def test_only_a_policy_that_never_asks_says_that_it_saves_nothing(named):
+    """A long prompt makes each policy name some position, but for one that waits for marks (there
+    are none) and one that waits for a fork (the prompt leaves the tree nowhere)."""
+    policy = make_checkpoint(named)
+    asks = bool(list(policy.positions(view_of(2000, 60, 0, 4))))
+    assert policy.saves_states is (named["name"] != "none")
+    if named["name"] not in ("marked", "branch"):
+        assert asks is policy.saves_states
+
+
+def test_steps_that_share_no_multiple_with_the_grid_have_no_stride():
+    """Floored to 4 the multiples of 6 are 4, 12, 16, 24, ..: unevenly spaced."""
+    assert make_checkpoint({"name": "every", "tokens": 6}).stride_tokens(4) is None
+    assert make_checkpoint({"name": "every", "tokens": 6}).stride_tokens(24) == 24
+    assert make_checkpoint({"name": "every", "tokens": 24}).stride_tokens(4) == 24
+    assert make_checkpoint("all_blocks").stride_tokens(24) == 24
+    assert make_checkpoint("prompt_end").stride_tokens(24) is None
