@@ -15,6 +15,7 @@ import numpy as np
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.frontier import Frontier
 from hybridsim.analysis.passes import NEVER, PathTree, all_passes, cached_trie, page_tree
+from hybridsim.analysis.room import BoolArray
 from hybridsim.analysis.visit import Pools, Visit
 from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Int64Array, Request
@@ -122,12 +123,23 @@ def _pools(rules: CacheRules, capacity: Capacity) -> Pools:
     return Pools(rules.page_tokens, 1, 0, num_pages, capacity.state_slots, is_hybrid)
 
 
-def _fits(pools: Pools, final_tokens: Int64Array) -> np.ndarray:
+def _fits(pools: Pools, final_tokens: Int64Array) -> BoolArray:
     """Which requests could run in an empty cache."""
     pages = -(-final_tokens // pools.page_tokens)
     if not pools.holds(0, int(pools.is_hybrid)):
         return np.zeros(len(pages), dtype=bool)
     return np.asarray(pages * pools.page + int(pools.is_hybrid) * pools.state <= pools.capacity)
+
+
+def fitting(requests: Sequence[Request], rules: CacheRules, capacity: Capacity) -> BoolArray:
+    """`[num_requests]`: which requests could run in an empty cache; a replay refuses the others."""
+    finals = np.array([request.num_final_tokens for request in requests], dtype=np.int64)
+    return _fits(_pools(rules, capacity), finals)
+
+
+def num_refused(requests: Sequence[Request], rules: CacheRules, capacity: Capacity) -> int:
+    """How many requests no empty cache of this capacity takes."""
+    return int((~fitting(requests, rules, capacity)).sum())
 
 
 def _visits(

@@ -72,6 +72,7 @@ def _bound(
 
     from hybridsim.analysis import bound_command
     from hybridsim.analysis.inputs import load_subject
+    from hybridsim.build import build_cache
 
     if insertion not in _INSERTIONS:
         raise unknown_name("--insertion", insertion, list(_INSERTIONS))
@@ -91,4 +92,4 @@ def _bound(
     subject = load_subject(source, wish)
     name = f"{subject.name}-bound-{subject.model.name}-{subject.layout}"
     folder = result_folder(out, name, "bound.csv", force=force)
-    bound_command.run(subject, options, folder, Console(stderr=True))
+    bound_command.run(subject, options, build_cache, folder, Console(stderr=True))

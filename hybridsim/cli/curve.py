@@ -90,6 +90,7 @@ def _curve(
     from hybridsim.analysis import blocks_command, curve_command, grid_command
     from hybridsim.analysis.curve import REFRESHES
     from hybridsim.analysis.inputs import load_subject
+    from hybridsim.build import build_cache
     from hybridsim.sim.grid import replay_line
 
     _refuse_idle(grid, blocks, eviction, thinning, state_fraction, sample)
@@ -118,7 +119,9 @@ def _curve(
         blocks_command.run_blocks(subject, folder(name), console)
     elif grid is not None:
         places = folder(name)
-        grid_command.run_grid(subject, memories, state_fraction, replay_line, places, console)
+        grid_command.run_grid(
+            subject, memories, state_fraction, replay_line, build_cache, places, console
+        )
     else:
         for note in subject.notes:
             console.print(note, markup=False, highlight=False)

@@ -130,6 +130,78 @@ sweep:
     assert len({row["token_hit_rate"] for row in rows}) > 2
 
 
+# The requests need 883 to 903 tokens, which are 56, 56 and 57 pages of 192 KiB, and a state of
+# 18.63 MiB: 29.13 or 29.32 MiB in one pool. 35 % of 30 MiB are 56 pages.
+@pytest.mark.parametrize(
+    ("layout", "sizes", "num_refused"),
+    [
+        ("shared", ["20MiB", "29.2MiB", "64MiB"], [30, 10, 0]),
+        ("split", ["30MiB", "64MiB"], [10, 0]),
+    ],
+)
+def test_grid_and_bound_say_of_small_memories_what_runs_say(
+    trace, tmp_path, layout, sizes, num_refused
+):
+    fraction = {"shared": [], "split": ["--state-fraction", "0.65"]}[layout]
+    split = {"shared": "", "split": "\n  cache.layout: [split]\n  cache.state_fraction: [0.65]"}
+    run("run", experiment_of(tmp_path, trace, f"""
+sweep:
+  cache.memory: [{", ".join(sizes)}]{split[layout]}
+"""), "--out", tmp_path / "runs")  # fmt: skip
+    rows = table(tmp_path / "runs" / "summary.csv")
+    assert [int(row["num_refused"]) for row in rows] == num_refused
+    common = ["--model", "qwen3.5-0.8b", "--layout", layout, *fraction]
+    told = run("curve", trace, *common, "--grid", ",".join(sizes), "--out", tmp_path / "g").output
+    grid = table(tmp_path / "g" / "curve.csv")
+    run("bound", trace, *common, "--memory", ",".join(sizes), "--out", tmp_path / "b")
+    bound = table(tmp_path / "b" / "bound.csv")
+    for row, point, bracket in zip(rows, grid, bound, strict=True):
+        assert float(point["token_hit_rate"]) == float(row["token_hit_rate"])
+        assert point["num_refused"] == row["num_refused"]
+        assert float(bracket["upper"]) == pytest.approx(
+            float(row["bound_token_hit_rate"]), abs=1e-6
+        )
+        assert float(bracket["lower"]) <= float(row["feasible_token_hit_rate"]) + 1e-6
+    assert told.count("of 30 requests never fit") == sum(map(bool, num_refused))
+
+
+# A page of 16 tokens takes 192 KiB, a state 18.63 MiB; a page and a state 18.82 MiB.
+@pytest.mark.parametrize(
+    ("memory", "options", "says"),
+    [
+        ("18.8MiB", ["--layout", "shared"], r"18.8 MiB, too little for a page and a state; "
+         r"allowed: at least 18.82 MiB of it"),
+        ("60MiB", ["--layout", "split", "--state-fraction", "0.3"],
+         r"18 MiB, too little for one state; allowed: at least 18.63 MiB of it"),
+        ("18.7MiB", ["--layout", "split", "--state-fraction", "0.999"],
+         r"too little for one page of KV; allowed: at least 192 KiB of it"),
+    ],
+)  # fmt: skip
+def test_a_memory_that_runs_refuse_is_refused_in_their_words(
+    trace, tmp_path, memory, options, says
+):
+    common = ["--model", "qwen3.5-0.8b", *options, "--out", tmp_path / "out"]
+    for command in (["curve", trace, "--grid"], ["bound", trace, "--memory"]):
+        with pytest.raises(UserError, match=says):
+            run(*command, f"1GiB,{memory}", *common)
+    changes = [f"cache.memory={memory}", "cache.layout=" + options[1]]
+    if "split" in options:
+        changes.append(f"cache.state_fraction={options[3]}")
+    pairs = [text for change in changes for text in ("--set", change)]
+    with pytest.raises(UserError, match=says):
+        run("run", experiment_of(tmp_path, trace, "sweep: null"), *pairs, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bound_of_every_cache_serves_what_one_cache_refuses(trace, tmp_path):
+    """20 MiB hold no request of the research cache, but a prefix and a state of others."""
+    for more, is_zero in ((["--any-cache"], False), ([], True)):
+        run("bound", trace, "--model", "qwen3.5-0.8b", "--memory", "20MiB", *more,
+            "--out", tmp_path / "out", "--force")  # fmt: skip
+        [row] = table(tmp_path / "out" / "bound.csv")
+        assert (float(row["upper"]) == 0) == is_zero
+
+
 def experiment_of(tmp_path, trace, sweep):
     path = tmp_path / "swept.yaml"
     head = EXPERIMENT.split("sweep:")[0].replace("PATH", str(trace))
