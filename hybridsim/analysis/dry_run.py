@@ -78,8 +78,7 @@ def _positions(
     """Rising positions inside the prompt. Each is kept whole, so none is left to another one."""
     num_tokens = request.num_prompt_tokens
     view = PromptView(request, 0, match, num_tokens, grid_tokens)
-    floored = {min(p, num_tokens) // grid_tokens * grid_tokens for p in policy.positions(view)}
-    return sorted(floored - {0})
+    return policy.positions_on_grid(view, num_tokens)
 
 
 def num_common_tokens(one: Spans, two: Spans) -> int:

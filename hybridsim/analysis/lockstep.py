@@ -108,8 +108,7 @@ def _positions(
     page = rules.page_tokens
     grid = lcm(page, request.grid_tokens)
     view = PromptView(request, hit * page, match * page, visit.final_tokens, grid)
-    wanted = {min(p, visit.known_tokens) // grid * grid for p in policy.positions(view)}
-    return sorted(p for p in wanted if p > hit * page)
+    return policy.positions_on_grid(view, visit.known_tokens)
 
 
 def _pools(rules: CacheRules, capacity: Capacity) -> Pools:

@@ -99,8 +99,7 @@ def _positions(
     last, known = _ends(request, outputs)
     grid = lcm(page_tokens, request.grid_tokens)
     view = PromptView(request, num_hit_tokens, num_match_tokens, last, grid)
-    wanted = {min(p, known) // grid * grid for p in policy.positions(view)}
-    return sorted(p for p in wanted if p > num_hit_tokens)
+    return policy.positions_on_grid(view, known)
 
 
 def _ends(request: Request, outputs: bool) -> tuple[int, int]:

@@ -219,8 +219,7 @@ class RadixCache:
         last = request.num_final_tokens
         view = PromptView(request, lease.num_hit_tokens, lease.num_match_tokens, last, grid)
         known = min(last, lease.handle.key.num_tokens)
-        wanted = {min(p, known) // grid * grid for p in self.checkpoint.positions(view)}
-        positions = sorted(p for p in wanted if p > lease.num_hit_tokens)
+        positions = self.checkpoint.positions_on_grid(view, known)
         return tuple(self.thinning.planned(view, positions) if self.thinning else positions)
 
     # -- parts of commit

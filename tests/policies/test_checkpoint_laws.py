@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridsim.policies import CHECKPOINT, make_checkpoint
-from hybridsim.policies.checkpoint.base import PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Request, Spans
 
 PARAMETERS = {"balanced": {"states": 3}, "dp_optimal": {"states": 3}}
@@ -59,3 +59,26 @@ def test_steps_that_share_no_multiple_with_the_grid_have_no_stride():
     assert make_checkpoint({"name": "every", "tokens": 24}).stride_tokens(4) == 24
     assert make_checkpoint("all_blocks").stride_tokens(24) == 24
     assert make_checkpoint("prompt_end").stride_tokens(24) is None
+
+
+@given(
+    view=VIEWS,
+    wanted=st.lists(st.integers(0, 400), max_size=8),
+    num_known_tokens=st.integers(0, 360),
+)
+def test_kept_positions_are_the_nearest_on_the_grid_that_lie_in_known_content(
+    view, wanted, num_known_tokens
+):
+    """By a scan over all tokens: a position counts for the deepest multiple of the grid that is
+    neither behind it nor behind the known content, unless a hit spares its tokens."""
+
+    class Given(CheckpointPolicy):
+        source = "test"
+
+        def positions(self, view):
+            return wanted
+
+    grid = [p for p in range(401) if p % view.grid_tokens == 0]
+    expected = {max(g for g in grid if g <= p and g <= num_known_tokens) for p in wanted}
+    kept = Given().positions_on_grid(view, num_known_tokens)
+    assert kept == [p for p in grid if p in expected and p > view.num_hit_tokens]

@@ -46,6 +46,15 @@ class CheckpointPolicy(ABC):
     def positions(self, view: PromptView) -> Iterable[int]:
         """Token positions at which states of this request are to be kept."""
 
+    def positions_on_grid(self, view: PromptView, num_known_tokens: int) -> list[int]:
+        """The positions as a cache can keep them: rising, on the grid, behind the hit.
+
+        num_known_tokens: states lie within tokens of known content, where they can be found again.
+        """
+        grid = view.grid_tokens
+        wanted = {min(p, num_known_tokens) // grid * grid for p in self.positions(view)}
+        return sorted(p for p in wanted if p > view.num_hit_tokens)
+
     def stride_tokens(self, grid_tokens: int) -> int | None:
         """Distance of states on that grid if every request has them at all of its multiples.
 
