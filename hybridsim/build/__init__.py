@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from hybridsim.build.base import Built, Capacity, Engine, NoOptions, cache_keys, serve_all
 from hybridsim.build.block_lru import build_block_lru
@@ -12,7 +13,7 @@ from hybridsim.build.research import ResearchOptions, build_research
 from hybridsim.build.sglang import RawOptions, build_sglang
 from hybridsim.build.vllm import build_vllm
 from hybridsim.config import CacheConfig, RunConfig, validate
-from hybridsim.cost import get_cost_model, gpu_memory_bytes
+from hybridsim.cost import get_cost_model, gpu_memory_bytes, price_files
 from hybridsim.cost.base import CostModel
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec, get_model
@@ -23,7 +24,7 @@ from hybridsim.units import format_bytes
 
 __all__ = [
     "ENGINES", "Built", "Capacity", "build_cache", "build_cost", "build_model", "build_scheduler",
-    "check_run", "load_trace", "serve_all",
+    "check_run", "load_trace", "serve_all", "shipped_files",
 ]  # fmt: skip
 
 _SGLANG_KEYS = frozenset({"memory", "state_fraction", "kv_tokens", "state_slots", "page_size"})
@@ -100,6 +101,13 @@ def build_model(config: RunConfig) -> ModelSpec:
 def build_cost(config: RunConfig) -> CostModel:
     """The price of steps on the configured GPU."""
     return get_cost_model(config.gpu, get_model(config.model), config.tp)
+
+
+def shipped_files(config: RunConfig) -> tuple[Path, ...]:
+    """Data files of hybridsim itself that decide the run's numbers: where its prices come from."""
+    if config.mode != "timed":
+        return ()
+    return price_files(config.gpu, get_model(config.model), config.tp)
 
 
 def build_scheduler(config: RunConfig) -> SchedulerOptions:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from hybridsim.cost.allreduce import Allreduce, allreduce_of
 from hybridsim.cost.base import CostModel
-from hybridsim.cost.efficiency import Efficiency, measured_efficiency
+from hybridsim.cost.efficiency import SHIPPED, Efficiency, measured_efficiency
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.infinite import InfiniteCost
 from hybridsim.cost.matching import check_gpu, check_model, check_no_rates
@@ -116,6 +116,21 @@ def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
 def shipped_profile(gpu_name: str, model_name: str, tp: int) -> Path | None:
     """The file that ships for one of `tp` ranks of a model on a GPU; None where there is none."""
     return shipped_profiles().get((gpu_name, model_name, tp))
+
+
+def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path, ...]:
+    """The files that ship and that `get_cost_model` of the same arguments reads."""
+    if gpu_value == _INFINITE:
+        return ()
+    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
+    mapping = checked(_GpuMapping, given, "gpu")
+    if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile):
+        return (SHIPPED,)
+    profile = None
+    if mapping.profile is None:
+        profile = shipped_profile(mapping.name or "", model.name, tp)
+    of_link = (SHIPPED,) if tp > 1 else ()  # how ranks talk is told by no profile
+    return (*((profile,) if profile else ()), *of_link)
 
 
 def _better(gpu: Gpu, model: ModelSpec, tp: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from hybridsim.request import Trace
 from hybridsim.sim.arrivals import plan_arrivals
 from hybridsim.sim.engine import simulate
 from hybridsim.sweep.brackets import Best, Done, best_possible
-from hybridsim.sweep.inputs import fingerprints
+from hybridsim.sweep.inputs import code_digest, fingerprints
 from hybridsim.sweep.refusals import refusals
 from hybridsim.sweep.store import RunResult
 from hybridsim.traces import require_content
@@ -163,6 +163,7 @@ def _meta(run: Run, built: Built, trace: Trace, wall_s: float) -> dict[str, Any]
             "hybridsim": __version__,
             "python": platform.python_version(),
             "numpy": np.__version__,
+            "code": code_digest(),
         },
         "seed": config.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

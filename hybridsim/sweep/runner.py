@@ -1,5 +1,6 @@
 """A whole experiment: what is left to do, who does it, and the tables at the end."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,14 +14,16 @@ from hybridsim.errors import UserError
 from hybridsim.files import make_folder
 from hybridsim.sweep.events import Event, Executor, Failed, Finished
 from hybridsim.sweep.execute import check_trace, execute, ideals
+from hybridsim.sweep.inputs import code_digest
 from hybridsim.sweep.local import run_processes, run_serial
 from hybridsim.sweep.on_ray import import_ray, run_ray
 from hybridsim.sweep.plots import with_fitting_plots
 from hybridsim.sweep.progress import SweepProgress
 from hybridsim.sweep.store import (
+    ABSENT,
     forget_failure,
-    is_finished,
     remove_leftovers,
+    why_anew,
     write_experiment,
     write_failure,
     write_run,
@@ -92,6 +95,7 @@ def run_experiment(
     A failing run is told and written down under `failed/`; the others go on. Ctrl-C, and a disk
     that takes no more files (WriteError), stop the runs in flight and pass through.
     """
+    code_digest()  # before anyone edits what is loaded here already
     experiment, notes = check_experiment(experiment)
     for note in notes:
         console.print(note, style="yellow", markup=False, soft_wrap=True)
@@ -102,7 +106,7 @@ def run_experiment(
     write_experiment(out_dir, experiment)
     outcome = SweepOutcome()
     if resume:
-        outcome.skipped = [run for run in experiment.runs if is_finished(out_dir, run)]
+        outcome.skipped = _kept(experiment.runs, out_dir, console)
     todo = [run for run in experiment.runs if run not in outcome.skipped]
     progress = SweepProgress(
         {index: sizes[run.run_id] for index, run in enumerate(todo)},
@@ -115,6 +119,18 @@ def run_experiment(
     whole = {run.run_id for run in (*outcome.finished, *outcome.skipped)}
     write_summary(out_dir, experiment, whole)
     return outcome
+
+
+def _kept(runs: list[Run], out_dir: Path, console: Console) -> list[Run]:
+    """Runs whose folders stand for them as they are; why others are made anew is told."""
+    reasons = [why_anew(out_dir, run) for run in runs]
+    for reason, number in Counter(reasons).items():
+        if reason not in (None, ABSENT):
+            console.print(
+                f"{number} of {len(runs)} runs are made anew: {reason}",
+                style="yellow", markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+    return [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
 
 
 def _work(todo: list[Run], out_dir: Path, index: int, on_progress: Callable[[int], None]) -> None:

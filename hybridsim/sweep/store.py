@@ -22,7 +22,7 @@ from hybridsim.config import Experiment, Run, expand, read_source
 from hybridsim.errors import UserError
 from hybridsim.files import make_folder, write_whole, writing
 from hybridsim.records import LOSS_REASONS, RequestRecord, StepRecord
-from hybridsim.sweep.inputs import fingerprints
+from hybridsim.sweep.inputs import code_digest, fingerprints
 
 TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
 
@@ -139,25 +139,44 @@ def read_meta(out_dir: Path, run: Run) -> dict[str, Any]:
     return meta
 
 
+ABSENT, BROKEN = "not there", "damaged"
+
+
 def is_finished(out_dir: Path, run: Run) -> bool:
-    """Whether the run's folder is whole, of this config, these input files and this version."""
+    """Whether the run's folder is whole, of this config, these input files and this code."""
+    return why_anew(out_dir, run) is None
+
+
+def why_anew(out_dir: Path, run: Run) -> str | None:
+    """Why what is in the run's folder cannot stand for the run; None where it can."""
     folder = run_dir(out_dir, run)
+    if not folder.exists():
+        return ABSENT
     try:
         meta = read_meta(out_dir, run)
-        version, inputs = meta["versions"]["hybridsim"], dict(meta["inputs"])
+        versions, inputs = dict(meta["versions"]), dict(meta["inputs"])
         [stored] = expand(read_source(folder / "config.yaml")).runs
         num_rows = pq.ParquetFile(folder / "requests.parquet").metadata.num_rows
         if run.config.mode == "timed":
             pq.ParquetFile(folder / "steps.parquet").close()
     except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError, pa.ArrowException):
-        return False
-    return (
-        stored.run_id == run.run_id
-        and version == __version__
-        and inputs == fingerprints(run.config)
-        and meta.get("num_requests") == num_rows
-        and bool(meta.get("metrics"))
-    )
+        return BROKEN
+    is_whole = meta.get("num_requests") == num_rows and bool(meta.get("metrics"))
+    if stored.run_id != run.run_id or not is_whole:
+        return BROKEN
+    return _other_code(versions) or _other_files(inputs, fingerprints(run.config))
+
+
+def _other_code(versions: dict[str, Any]) -> str | None:
+    found = versions.get("hybridsim")
+    if found != __version__:
+        return f"made by hybridsim {found}, this is {__version__}"
+    return None if versions.get("code") == code_digest() else "made by other code of hybridsim"
+
+
+def _other_files(before: dict[str, Any], now: dict[str, str]) -> str | None:
+    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    return f"changed since: {', '.join(changed)}" if changed else None
 
 
 def remove_leftovers(out_dir: Path) -> None:
