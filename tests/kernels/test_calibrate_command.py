@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from hybridsim.cli.app import app
 from hybridsim.kernels.calibrate import __main__ as program
 from hybridsim.kernels.calibrate.options import parser
+from hybridsim.models import CATALOGUE
 
 
 def refusal(capsys, *arguments):
@@ -30,7 +31,8 @@ def test_without_torch_it_says_what_to_install(capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--model", "llama-3.1-8b"), "unknown name 'llama-3.1-8b'; allowed: .*qwen3-next-80b"),
+        (("--model", "qwen3.5-0.8"), "unknown name .* mean 'qwen3.5-0.8b'.*: qwen3.5-0.8b, qwen"),
+        (("--model", "llama-3.1-8b"), "in the catalogue but .* without recurrent .*: qwen3.5-0.8b"),
         (("--model", "qwen3.5-0.8b", "--tp", "3"), "3 does not divide"),
         (("--model", "qwen3.5-0.8b", "--tp", "0"), "'0' is not allowed; allowed: whole numbers"),
         (("--model", "qwen3.5-0.8b", "--thin", "x"), "'x' is not allowed"),
@@ -43,6 +45,24 @@ def test_bad_options_are_refused(capsys, tmp_path, arguments, says):
     said = refusal(capsys, *arguments, "--out", str(out))
     assert re.search(says, said), said
     assert not out.exists()
+
+
+def test_every_model_of_the_catalogue_is_measured_or_told_why_not(capsys, tmp_path, monkeypatch):
+    """Whatever the program refuses, it calls known; what it allows is what it does not refuse."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    measured, allowed = set(), set()
+    for name in CATALOGUE:
+        said = refusal(capsys, "--model", name, "--out", str(tmp_path / "p.json"))
+        assert "unknown" not in said
+        if "no CUDA GPU" in said:
+            measured.add(name)
+        else:
+            assert f"{name} is in the catalogue but cannot be measured: no " in said
+            allowed.add(frozenset(said.strip().split("allowed: ")[-1].split(", ")))
+    assert allowed == {frozenset(measured)}
+    assert {"qwen3.5-0.8b", "kimi-linear-48b-a3b"} <= measured < set(CATALOGUE)
 
 
 def test_without_a_gpu_it_says_so(capsys, tmp_path):

@@ -19,7 +19,7 @@ from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
 from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
 from hybridsim.kernels.console import say
 from hybridsim.kernels.machine import describe_machine
-from hybridsim.kernels.model.model import HybridModel, timed_shapes
+from hybridsim.kernels.model.model import HybridModel, check_model, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
 
 FORMAT = "hybridsim-profile-1"
@@ -133,15 +133,29 @@ class Measurement:
         self.report(what, len(steps))
 
 
+def measurable(name: str) -> ModelSpec:
+    """The catalogue's model of this name; UserError where it is none, or has no step here."""
+    models = timed_shapes(list(CATALOGUE), lambda name: CATALOGUE[name]())
+    if name not in CATALOGUE:
+        raise unknown_name("--model", name, models)
+    spec = CATALOGUE[name]()
+    try:
+        check_model(spec)
+    except ValueError as error:
+        raise UserError(
+            "--model",
+            f"{name} is in the catalogue but cannot be measured: {error}; "
+            f"allowed: {', '.join(models)}",
+        ) from None
+    return spec
+
+
 def run(options: argparse.Namespace) -> None:
     """Measure as the options say.
 
     UserError for a model without a step, a tp that does not divide it, or a machine without a GPU.
     """
-    models = timed_shapes(list(CATALOGUE), lambda name: CATALOGUE[name]())
-    if options.model not in models:
-        raise unknown_name("--model", options.model, models)
-    spec = CATALOGUE[options.model]().for_rank(options.tp)
+    spec = measurable(options.model).for_rank(options.tp)
     if not torch.cuda.is_available():
         raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
     profile = load_or_start(options.out, options.model, options.tp, options.commit)
