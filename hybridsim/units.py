@@ -1,8 +1,11 @@
 """Numbers as people write them: sizes (`8GiB`, `500MB`, `1024`), both ways, and shares."""
 
 import re
+from typing import Literal
 
 from hybridsim.errors import UserError
+
+UNLIMITED: Literal["unlimited"] = "unlimited"  # for a memory that nothing fills
 
 _FACTORS = {
     "": 1, "B": 1,
@@ -12,9 +15,13 @@ _FACTORS = {
 _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*$")
 
 
-def parse_bytes(value: object, place: str) -> int:
-    """Bytes from an int or a text with a unit; `place` names the config key in errors."""
-    allowed = "a positive size such as 8GiB, 500MB or a number of bytes"
+def parse_bytes(value: object, place: str, *also: str) -> int:
+    """Bytes from an int or a text with a unit; `place` names the config key in errors.
+
+    also: words that the key takes too, for the error.
+    """
+    sizes = "a positive size such as 8GiB, 500MB or a number of bytes"
+    allowed = ", or ".join([sizes, *also])
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise UserError(place, f"{value!r} is not a size; allowed: {allowed}")
     match = _SIZE.match(str(value))

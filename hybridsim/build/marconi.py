@@ -35,7 +35,7 @@ _BOUND_NOTE = (
 def build_marconi(cache: CacheConfig, model: ModelSpec, options: MarconiOptions) -> Built:
     """One pool of `cache.memory` bytes for KV and states."""
     if cache.memory == UNLIMITED:
-        raise UserError("cache.memory", "unlimited; this engine's pool needs a size")
+        raise UserError("cache.memory", "unlimited; allowed: a size for this engine's one pool")
     capacity_bytes = needed(cache.memory, "cache.memory", "a size")
     server = MarconiServer(
         capacity_bytes,

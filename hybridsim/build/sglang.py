@@ -164,7 +164,7 @@ def _sized(
 ) -> tuple[SGLangOptions, Capacity]:
     page_size = cache.page_size if "page_size" in cache.model_fields_set else 1
     if cache.memory == UNLIMITED:
-        raise UserError("cache.memory", "unlimited; this engine's pools need a size")
+        raise UserError("cache.memory", "unlimited; allowed: a size, which this engine splits")
     if isinstance(cache.memory, int):
         options, _ = sized_options(model, cache.memory, _with_fraction(cache, given), page_size)
         return options, Capacity(cache.memory, options.kv_tokens, options.state_slots)

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from hybridsim.errors import UserError
-from hybridsim.units import parse_bytes
-
-UNLIMITED: Literal["unlimited"] = "unlimited"
+from hybridsim.units import UNLIMITED, parse_bytes
 
 
 def _key(default: Any, allowed: str, meaning: str, **limits: Any) -> Any:
@@ -25,7 +23,7 @@ def _named(value: object) -> object:
 
 def _memory(value: object) -> object:
     # UserError is no ValueError, so it passes pydantic untouched, place and all.
-    return value if value == UNLIMITED else parse_bytes(value, "cache.memory")
+    return value if value == UNLIMITED else parse_bytes(value, "cache.memory", UNLIMITED)
 
 
 def exact_size(size_bytes: int | str) -> int | str:

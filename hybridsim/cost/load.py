@@ -26,7 +26,7 @@ from hybridsim.cost.roofline import RooflineCost
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
 from hybridsim.models.validate import Strict, checked
-from hybridsim.units import parse_bytes
+from hybridsim.units import UNLIMITED, parse_bytes
 
 # A cost model is made of a GPU, how well kernels use it, and the rank that runs on it.
 COST_MODELS: dict[str, Callable[[Gpu, Efficiency, ModelSpec], CostModel]] = {
@@ -102,15 +102,21 @@ def get_cost_model(
 def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
     """Memory of the GPU that `gpu_value` means; None where it has no known limit.
 
-    An infinite GPU, a profile of a card that is not in GPUS, or rates of one's own without memory.
+    An infinite GPU, `memory: unlimited`, a profile of a card that is not in GPUS, or rates of one's
+    own without memory.
     """
     given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
     mapping = checked(_GpuMapping, given, place)
     if _INFINITE in (mapping.name, mapping.cost):
         return None
     if mapping.memory is not None:
-        return parse_bytes(mapping.memory, f"{place}.memory")
+        return _memory_bytes(mapping.memory, place)
     return GPUS[mapping.name].memory_bytes if mapping.name in GPUS else None
+
+
+def _memory_bytes(value: int | str, place: str) -> int | None:
+    """None for `unlimited`."""
+    return None if value == UNLIMITED else parse_bytes(value, f"{place}.memory", UNLIMITED)
 
 
 def shipped_profile(gpu_name: str, model_name: str, tp: int) -> Path | None:
@@ -189,7 +195,7 @@ def _gpu(mapping: _GpuMapping, place: str) -> Gpu:
         exclude={"name", "cost", "memory", "efficiency"}, exclude_none=True
     )
     if mapping.memory is not None:
-        rates["memory_bytes"] = parse_bytes(mapping.memory, f"{place}.memory")
+        rates["memory_bytes"] = _memory_bytes(mapping.memory, place) or 0
     if mapping.name in GPUS:
         return replace(GPUS[mapping.name], **rates) if rates else GPUS[mapping.name]
     needed = {field.name for field in fields(Gpu)} & {"flops_per_s", "hbm_bytes_per_s"}

@@ -54,10 +54,24 @@ def test_weights_that_do_not_fit_are_refused_at_any_cache(tmp_path):
 @pytest.mark.parametrize(
     "gpu",
     ["infinite", {"name": "h200", "cost": "infinite"},
-     {"flops_per_s": 1e15, "hbm_bytes_per_s": 4e12}],
+     {"flops_per_s": 1e15, "hbm_bytes_per_s": 4e12}, {"name": "h200", "memory": "unlimited"},
+     {"flops_per_s": 1e15, "hbm_bytes_per_s": 4e12, "memory": "unlimited"}],
 )  # fmt: skip
-def test_gpus_of_unknown_memory_hold_anything(tmp_path, gpu):
+def test_gpus_of_unknown_or_unlimited_memory_hold_anything(tmp_path, gpu):
     check(tmp_path, gpu=gpu, cache=cache("900GiB"))
+
+
+@pytest.mark.parametrize("value", ["much", "Unlimited", -1, 0, True, ".inf", "8 GiBs"])
+def test_memories_allow_the_same_of_caches_and_gpus(tmp_path, value):
+    allowed = "allowed: a positive size such as 8GiB, 500MB or a number of bytes, or unlimited"
+    with pytest.raises(UserError, match=f"cache.memory.*{allowed}"):
+        check(tmp_path, gpu="h200", cache={"memory": value, "layout": "shared"})
+    if isinstance(value, bool):
+        return  # refused by its type
+    with pytest.raises(UserError) as caught:
+        check(tmp_path, gpu={"name": "h200", "memory": value}, cache=cache("1GiB"))
+    assert caught.value.place == "gpu.memory"
+    assert allowed in caught.value.message
 
 
 @pytest.mark.parametrize(
