@@ -9,7 +9,7 @@ from hybridsim.build.sglang import RawOptions
 from hybridsim.config import UNLIMITED, CacheConfig
 from hybridsim.engines.vllm.engine import VLLMEngine
 from hybridsim.engines.vllm.geometry import geometry_of
-from hybridsim.engines.vllm.layout import Layout, build_layout
+from hybridsim.engines.vllm.layout import Layout, build_layout, check_startup
 from hybridsim.engines.vllm.options import VLLMOptions
 from hybridsim.errors import UserError, unknown_name
 from hybridsim.models import ModelSpec
@@ -47,6 +47,8 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
     options = options_of(version, given)
     layout = layout_of(model, options)
     num_blocks = _num_blocks(cache, layout)
+    if options.check_startup:
+        _check_startup(cache, options, layout, num_blocks, is_length_given="max_model_len" in given)
     server = _Server(model, options, num_blocks, takes_any_length="max_model_len" not in given)
     capacity = Capacity(num_blocks * layout.bytes_per_block, num_blocks=num_blocks)
     return Built(
@@ -82,6 +84,28 @@ class _Server:
         longest = max(r.num_prompt_tokens + max(r.num_output_tokens, 1) for r in requests) + 1
         if self._takes_any_length and longest > self._options.max_model_len:
             self.engine = self._engine(replace(self._options, max_model_len=longest))
+
+
+def _check_startup(
+    cache: CacheConfig,
+    options: VLLMOptions,
+    layout: Layout,
+    num_blocks: int,
+    *,
+    is_length_given: bool,
+) -> None:
+    """What the engine would refuse at its start, said while the config is read.
+
+    A length that is left out is as long as the trace asks, which no config can be checked against.
+    """
+    if not is_length_given:
+        raise UserError(
+            "engine.max_model_len",
+            "is missing; check_startup asks whether a request of so many tokens can run; "
+            "allowed: an integer >= 1, or check_startup: false",
+        )
+    place = "cache.memory" if cache.num_blocks is None else "cache.num_blocks"
+    check_startup(layout, options, num_blocks, place)
 
 
 def _limits(

@@ -172,3 +172,37 @@ def test_a_sweep_over_engines_explains_every_lost_token(tmp_path: Path):
         assert lost == round(ideal - hit)
         assert lost > 0
     assert (out / "plots" / "losses-over-engine.png").stat().st_size > 10_000
+
+
+# ceil(32768 / 544) = 61 blocks of attention and 3 groups of 2 states: 67 in all; ceil(544 / 544)
+# and the same states: 7. A block has 6 layers of 544 x 2048 B, so 67 take 427 MiB.
+@pytest.mark.parametrize(
+    ("options", "cache", "place"),
+    [
+        ({}, {"num_blocks": 10_000}, "engine.max_model_len"),
+        ({"max_model_len": 32768}, {"num_blocks": 66}, "cache.num_blocks"),
+        ({"max_model_len": 32768}, {"memory": "420MiB"}, "cache.memory"),
+        ({"max_model_len": 32768}, {"num_blocks": 67}, None),
+        ({"max_model_len": 32768}, {"memory": "430MiB"}, None),
+        ({"max_model_len": 544}, {"num_blocks": 7}, None),
+    ],
+)
+def test_what_vllm_refuses_at_its_start_is_refused_when_the_config_is_read(
+    tmp_path, options, cache, place
+):
+    """A trace of any length is served where the config passes: prompts that are too long cold."""
+    engine = {"name": "vllm-0.33.0", "check_startup": True, **options}
+    file = tmp_path / "long.jsonl"
+    file.write_text('{"id": "a", "prompt": [["s", 40000]], "output": 9}\n')
+    trace = {"format": "segments", "path": str(file)}
+    data = {"name": "x", "model": "qwen3.5-0.8b", "engine": engine, "cache": cache, "trace": trace}
+    path = write_experiment(tmp_path, data)
+    quiet = Console(quiet=True)
+    if place is None:
+        assert command.run(path, [], out_dir=tmp_path / "out", console=quiet) == 0
+        return
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match=rf"experiment.yaml(:\d+)?: {place}") as caught:
+            command.run(path, [], out_dir=tmp_path / "out", console=quiet, dry_run=dry_run)
+        assert "allowed: " in caught.value.message
+    assert not (tmp_path / "out").exists()
