@@ -6,16 +6,18 @@ hybridsim.engines; here the rules are the plain ones, with the policies left ope
 """
 
 from math import lcm
+from typing import ClassVar
 
 from hybridsim.cache import laws
 from hybridsim.cache.base import CacheUsage, Lease, Match
+from hybridsim.cache.checkpoints import Checkpoints
 from hybridsim.cache.edge import PathKey
 from hybridsim.cache.holding import Admission, Found, Holding
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_tree import Node, RadixTree, Walk
 from hybridsim.cache.residents import Residents
 from hybridsim.policies.base import EvictionPolicy, Setting, Thinning
-from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
+from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.policies.make import check_layout
 from hybridsim.records import HitSource
 from hybridsim.request import Request, Spans
@@ -31,6 +33,8 @@ class RadixCache:
     UserError if the eviction policy means nothing in the memory's layout.
     """
 
+    tree_type: ClassVar[type[RadixTree]] = RadixTree
+
     def __init__(
         self,
         memory: Memory,
@@ -45,13 +49,12 @@ class RadixCache:
         check_layout(eviction, memory.layout)
         self.memory = memory
         self.page_tokens = page_tokens
-        self.checkpoint = checkpoint
-        self.thinning = thinning
         self.compute_last_token = compute_last_token
         self.cache_outputs = cache_outputs
         self.is_hybrid = memory.slot_bytes > 0
-        self.tree = RadixTree(page_tokens)
+        self.tree = self.tree_type(page_tokens)
         self.residents = Residents(self.tree, memory, eviction)
+        self.checkpoints = Checkpoints(self.residents, checkpoint, thinning)
         self.leases: set[Lease] = set()
         self._last_key: tuple[Spans, PathKey] | None = None
         self._is_prepared = not eviction.needs_setting
@@ -68,7 +71,7 @@ class RadixCache:
         walk = self.tree.walk(key)
         limit = request.num_prompt_tokens - (1 if self.compute_last_token else 0)
         match = self._floor(min(walk.num_tokens, max(limit, 0)))
-        hit_node, once = self._deepest_state(walk, match)
+        hit_node, once = walk.deepest_state(match)
         hit = hit_node.end if hit_node else 0
         source = hit_node.state_source if hit_node else HitSource.NONE
         if not self.is_hybrid:
@@ -79,24 +82,11 @@ class RadixCache:
             source,
             once,
             is_first_fork=walk.partial is not None,
-            saves_states=self.checkpoint.saves_states,
+            saves_states=self.checkpoints.policy.saves_states,
             page_tokens=self.page_tokens,
             grid_tokens=lcm(self.page_tokens, request.grid_tokens),
             node=Found(key, walk, hit_node),
         )
-
-    @staticmethod
-    def _deepest_state(walk: Walk, limit: int) -> tuple[Node | None, int]:
-        """The deepest node up to `limit` with a state; the deepest end that lost one since."""
-        once = 0
-        for node in reversed(walk.nodes):
-            if node.end > limit:
-                continue
-            if node.has_state:
-                return node, once
-            if node.had_state:
-                once = max(once, node.end)
-        return None, once
 
     def fits(self, request: Request) -> bool:
         return self.memory.holds(self._pages(request.num_final_tokens), int(self.is_hybrid))
@@ -134,7 +124,7 @@ class RadixCache:
         self._admit(lease, admission)
         lease.num_tokens = num_tokens
         lease.num_committed_tokens = match.num_match_tokens
-        lease.checkpoints = self._plan(lease)
+        lease.checkpoints = self.checkpoints.plan(lease) if self.is_hybrid else ()
         lease.handle.planned = frozenset(lease.checkpoints)
         self.leases.add(lease)
         return lease
@@ -144,7 +134,7 @@ class RadixCache:
         self.residents.tick(lease.request)
         self._insert(lease, num_tokens)
         if num_tokens in lease.handle.planned:
-            self._save_state(lease, num_tokens)
+            self.checkpoints.save(lease, num_tokens)
 
     def grow(self, lease: Lease, num_tokens: int) -> bool:
         holding: Holding = lease.handle
@@ -211,17 +201,6 @@ class RadixCache:
                 return self.residents.split(node, num_tokens)
         raise AssertionError("a match must lie on the walked path")
 
-    def _plan(self, lease: Lease) -> tuple[int, ...]:
-        if not self.is_hybrid:
-            return ()
-        request = lease.request
-        grid = lcm(self.page_tokens, request.grid_tokens)
-        last = request.num_final_tokens
-        view = PromptView(request, lease.num_hit_tokens, lease.num_match_tokens, last, grid)
-        known = min(last, lease.handle.key.num_tokens)
-        positions = self.checkpoint.positions_on_grid(view, known)
-        return tuple(self.thinning.planned(view, positions) if self.thinning else positions)
-
     # -- parts of commit
 
     def _copied(self, lease: Lease) -> None:
@@ -244,47 +223,6 @@ class RadixCache:
         holding.node = node
         lease.num_committed_tokens = end
 
-    def _save_state(self, lease: Lease, position: int) -> None:
-        """Keep a copy of the running state; at the request's very end, the state itself."""
-        holding: Holding = lease.handle
-        node = self._path_node(holding, position)
-        if node.has_state:
-            self.residents.touch_state(node)
-            return
-        if position == lease.request.num_final_tokens and holding.slot is not None:
-            slot, holding.slot = holding.slot, None
-        elif self.residents.can_have(0, 1):
-            self.residents.make_room(lease, 0, 1)
-            slot = self.memory.slots.take()
-            lease.num_copied_bytes += self.memory.slot_bytes
-        else:
-            lease.num_skipped_checkpoints += 1
-            return
-        self.residents.put_state(node, slot, _source(lease.request, position, self.page_tokens))
-        lease.num_checkpoints += 1
-        if self.thinning is not None:
-            self._thin(self.thinning, lease, node)
-
-    def _thin(self, thinning: Thinning, lease: Lease, node: Node) -> None:
-        """Drop what the path of a new state can spare."""
-        states = [step for step in node.path() if step.has_state][::-1]
-        for item in thinning.dropped(states):
-            assert isinstance(item, Node)
-            self.residents.drop_state(lease, item)
-
-    def _path_node(self, holding: Holding, position: int) -> Node:
-        """The node on the lease's path that ends at `position`; splits an edge to have one.
-
-        Positions only rise, so that all of a lease's calls cost O(path) together.
-        """
-        while holding.matched and holding.matched[-1].end < position:
-            holding.matched.pop()
-        node = holding.matched[-1] if holding.matched else holding.node
-        while node.start >= position:
-            assert node.parent is not None
-            node = node.parent
-        return node if node.end == position else self.residents.split(node, position)
-
     # -- sizes
 
     def _prompt_key(self, request: Request) -> PathKey:
@@ -302,11 +240,3 @@ class RadixCache:
 
     def _pages(self, num_tokens: int) -> int:
         return -(-num_tokens // self.page_tokens)
-
-
-def _source(request: Request, position: int, page_tokens: int) -> HitSource:
-    """Where in its request a checkpoint lies."""
-    if position > request.num_prompt_tokens:
-        return HitSource.OUTPUT
-    is_last = position > request.num_prompt_tokens - lcm(page_tokens, request.grid_tokens)
-    return HitSource.PROMPT_END if is_last else HitSource.PREFIX

@@ -102,6 +102,18 @@ class Walk:
     num_tokens: int
     index: int
 
+    def deepest_state(self, limit: int) -> tuple[Node | None, int]:
+        """The deepest node up to `limit` with a state; the deepest end that lost one since."""
+        once = 0
+        for node in reversed(self.nodes):
+            if node.end > limit:
+                continue
+            if node.has_state:
+                return node, once
+            if node.had_state:
+                once = max(once, node.end)
+        return None, once
+
 
 class RadixTree:
     """Insertion, splitting and removal. All positions are multiples of `page_tokens`."""

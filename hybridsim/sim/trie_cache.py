@@ -13,7 +13,6 @@ from hybridsim.analysis.passes import PathTree
 from hybridsim.cache.pools import Memory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.cache.radix_tree import Node, RadixTree
-from hybridsim.cache.residents import Residents
 from hybridsim.policies.base import EvictionPolicy
 from hybridsim.policies.checkpoint.base import CheckpointPolicy
 from hybridsim.request import Request
@@ -102,6 +101,8 @@ class TrieCache(RadixCache):
     paths: of `trie_paths`, by request.
     """
 
+    tree_type = _TrieTree
+
     def __init__(
         self,
         paths: Mapping[Request, tuple[TriePath, TriePath]],
@@ -113,8 +114,6 @@ class TrieCache(RadixCache):
     ) -> None:
         super().__init__(memory, page_tokens, checkpoint, eviction, **options)
         self._paths = paths
-        self.tree = _TrieTree(page_tokens)
-        self.residents = Residents(self.tree, memory, eviction)
 
     def _prompt_key(self, request: Request) -> Any:
         return self._paths[request][0]

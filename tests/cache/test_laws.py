@@ -147,7 +147,7 @@ def test_thinning_keeps_the_laws_and_its_own_cap(thinning, checkpoint, trace, sl
     cache = cache_of(
         Memory(PAGE_BYTES, SLOT_BYTES, None, slots), requests, checkpoint, "lru", 1, rule
     )
-    thin = cache._thin
+    thin = cache.checkpoints._thin
 
     def watched(rule, lease, node):
         """The cap is that of the path down to the state just saved; deeper ones are not asked."""
@@ -164,7 +164,7 @@ def test_thinning_keeps_the_laws_and_its_own_cap(thinning, checkpoint, trace, sl
         ]
         assert len(states) <= 2 or not spare
 
-    cache._thin = watched
+    cache.checkpoints._thin = watched
     replay(requests, cache)
 
 
