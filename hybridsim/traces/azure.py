@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from hybridsim.request import Request, Spans
 from hybridsim.traces.content import LengthsOptions, with_content
 from hybridsim.traces.csv_rows import csv_rows, seconds, whole
-from hybridsim.traces.reading import Clock, Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Clock, Row
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 VIDUR_COLUMNS = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")

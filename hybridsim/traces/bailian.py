@@ -12,7 +12,8 @@ from pydantic import Field
 
 from hybridsim.request import Request, Spans
 from hybridsim.traces.options import GridOptions
-from hybridsim.traces.reading import Clock, Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Clock, Row
 from hybridsim.traces.spans import ChainCheck, GridEnds
 
 _LONGEST_S = 1e7  # four months; a two-hour file in milliseconds ends at 7.2e6 s only

@@ -11,7 +11,8 @@ from pydantic import Field
 from hybridsim.request import Request, Spans
 from hybridsim.traces.content import LengthsOptions, with_content
 from hybridsim.traces.csv_rows import csv_rows, seconds, whole
-from hybridsim.traces.reading import Clock, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Clock
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
 

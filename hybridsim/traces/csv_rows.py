@@ -4,7 +4,8 @@ import csv
 from collections.abc import Iterator
 
 from hybridsim.errors import UserError
-from hybridsim.traces.reading import MAX_TOKENS, Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import MAX_TOKENS, Row
 
 
 def csv_rows(source: Source, required: tuple[str, ...]) -> Iterator[Row]:

@@ -5,7 +5,8 @@ from pydantic import Field
 
 from hybridsim.request import Spans
 from hybridsim.traces.options import Strict
-from hybridsim.traces.reading import MAX_TOKENS, Notes
+from hybridsim.traces.reading import Notes
+from hybridsim.traces.row import MAX_TOKENS
 
 Segments = list[tuple[str, int]]
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from hybridsim.request import Int64Array, Request
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import Clock, Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Clock, Row
 from hybridsim.traces.tokens import token_spans
 
 

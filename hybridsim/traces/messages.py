@@ -19,7 +19,8 @@ from pydantic import Field
 from hybridsim.request import Int64Array, Request, Spans
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import MAX_TOKENS, Row, Source, shown
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import MAX_TOKENS, Row, shown
 from hybridsim.traces.tokenizers import Tokenizer, make_tokenizer
 from hybridsim.traces.tokens import token_spans
 

@@ -17,7 +17,8 @@ from hybridsim.request import Request, Spans
 from hybridsim.traces import mooncake_sessions
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.inference import with_sessions
-from hybridsim.traces.reading import Clock, Row, Source, shown
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Clock, Row, shown
 from hybridsim.traces.spans import ChainCheck, GridEnds
 
 TICK_S = 3.0  # the release's conversation trace records arrivals about every 3,000 ms

@@ -16,7 +16,8 @@ from pydantic import Field
 from hybridsim.request import Request, Spans
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.options import GridOptions
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Row
 
 # Outputs get content ids above all block ids, so that the next turn can name them.
 _FIRST_OUTPUT_ID = 1 << 61

@@ -14,7 +14,8 @@ from hybridsim.errors import UserError
 from hybridsim.request import Request, Spans
 from hybridsim.traces.arrivals import in_arrival_order
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Row
 
 # kind in the trace -> (file of lengths, key of the id in it), in the assumed order of the prompt
 KINDS = {

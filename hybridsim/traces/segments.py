@@ -14,7 +14,8 @@ import numpy as np
 from hybridsim.request import Request, Spans
 from hybridsim.traces.draws import Contents, Segments
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import MAX_TOKENS, Row, Source, shown
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import MAX_TOKENS, Row, shown
 
 FIELDS = (
     "id", "arrival_s", "session", "prompt", "output",

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from hybridsim.request import Int64Array, Request, Spans
 from hybridsim.traces.options import TraceOptions
-from hybridsim.traces.reading import Row, Source
+from hybridsim.traces.reading import Source
+from hybridsim.traces.row import Row
 from hybridsim.traces.segments import FIELDS as SEGMENT_FIELDS
 from hybridsim.traces.segments import OwnLines
 from hybridsim.traces.spans import GridEnds

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hybridsim.request import Int64Array
-from hybridsim.traces.reading import Row, shown
+from hybridsim.traces.row import Row, shown
 
 _MAX_DEPTH = 50  # of subagents in subagents; recordings have one level
 ID_BITS = 32  # local ids must be below 2^32
