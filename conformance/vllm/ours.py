@@ -125,7 +125,7 @@ class Run:
                 pool.references, pool.main_key, pool.key_tokens, strict=True
             )
         ]
-        return crc32(json.dumps([pool.free_order(), blocks]).encode())
+        return crc32(json.dumps([list(pool.free_queue), blocks]).encode())
 
     def _sequential(self) -> None:
         most_idle, most_preempted = _SEQUENTIAL_LIMITS

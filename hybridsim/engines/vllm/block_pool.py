@@ -1,4 +1,4 @@
-"""The one pool of equal blocks: free queue, reference counts and the map from hash to block.
+"""The one pool of equal blocks: reference counts, and the map from hash to block.
 
 It knows no request and no rule of when to save or to free; block 0 is the null block, a placeholder
 that is never handed out.
@@ -6,6 +6,8 @@ that is never handed out.
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from hybridsim.engines.vllm.free_queue import FreeQueue
 
 NULL = 0
 
@@ -34,8 +36,7 @@ class Eviction(NamedTuple):
 class BlockPool:
     """Blocks `1 .. num_blocks - 1`, each either free (in the queue) or referenced.
 
-    The queue is a doubly linked list in the order of reuse: `take` pops the head. A freed block
-    with a hash goes to the tail, one without to the head.
+    A freed block with a hash goes to the queue's tail, one without to its head.
     """
 
     def __init__(
@@ -55,36 +56,16 @@ class BlockPool:
         self.num_taken = 0
         self.num_changes = 0
         self._state_groups = tuple(state_groups)
-        head, tail = num_blocks, num_blocks + 1
-        self._head, self._tail = head, tail
-        self._next = [NULL, *range(2, num_blocks), tail, 1, NULL]
-        self._previous = [NULL, head, *range(1, num_blocks - 1), NULL, num_blocks - 1]
-        self.num_free = num_blocks - 1
-        self.least_free = self.num_free  # ever
+        self.free_queue = FreeQueue(num_blocks)
 
-    # -- free queue ------------------------------------------------------------------------
+    @property
+    def num_free(self) -> int:
+        return self.free_queue.num_free
 
-    def _unlink(self, block: int) -> None:
-        before, after = self._previous[block], self._next[block]
-        self._next[before], self._previous[after] = after, before
-        self.num_free -= 1
-        self.least_free = min(self.least_free, self.num_free)
-
-    def _link_after(self, place: int, blocks: Sequence[int]) -> None:
-        after = self._next[place]
-        for block in blocks:
-            self._next[place], self._previous[block] = block, place
-            place = block
-        self._next[place], self._previous[after] = after, place
-        self.num_free += len(blocks)
-
-    def free_order(self) -> list[int]:
-        """Free blocks, the next to be reused first."""
-        order, block = [], self._next[self._head]
-        while block != self._tail:
-            order.append(block)
-            block = self._next[block]
-        return order
+    @property
+    def least_free(self) -> int:
+        """The fewest free blocks there ever were."""
+        return self.free_queue.least_free
 
     # -- references ------------------------------------------------------------------------
 
@@ -94,8 +75,7 @@ class BlockPool:
             raise AssertionError(f"{count} blocks wanted, {self.num_free} free")
         blocks = []
         for _ in range(count):
-            block = self._next[self._head]
-            self._unlink(block)
+            block = self.free_queue.pop()
             self.evict(block)
             self.references[block] = 1
             blocks.append(block)
@@ -109,7 +89,7 @@ class BlockPool:
             if block == NULL:
                 continue
             if self.references[block] == 0:
-                self._unlink(block)
+                self.free_queue.remove(block)
             self.references[block] += 1
             self.num_changes += 1
 
@@ -128,9 +108,9 @@ class BlockPool:
             stays = keys[block] is not None if self.caching else not self.reuses_uncached_first
             (last if stays else first).append(block)
         if first:
-            self._link_after(self._head, first)
+            self.free_queue.add_first(first)
         if last:
-            self._link_after(self._previous[self._tail], last)
+            self.free_queue.add_last(last)
 
     def num_evictable(self, blocks: Iterable[int]) -> int:
         """How many of these are free now, so that touching them uses up free blocks."""
@@ -224,14 +204,10 @@ class BlockPool:
                 held[block] += 1
         held[NULL] = 0
         assert held == self.references, "reference counts differ from what the owners hold"
-        order = self.free_order()
-        assert len(order) == len(set(order)) == self.num_free, "the free queue miscounts"
-        assert set(order) == {b for b in range(1, self.num_blocks) if not held[b]}, (
+        self.free_queue.check()
+        assert set(self.free_queue) == {b for b in range(1, self.num_blocks) if not held[b]}, (
             "a block is neither free nor held, or both"
         )
-        places = [self._head, *order, self._tail]
-        pairs = zip(places, places[1:], strict=False)
-        assert all(self._previous[b] == a for a, b in pairs), "the free queue is torn"
         self._check_hashes()
 
     def _check_hashes(self) -> None:

@@ -80,11 +80,7 @@ class Scheduler:
         return 0 if alone and not self._old else self.options.long_prefill_token_threshold
 
     def _write_down(self, seq: Sequence, num_tokens: int) -> None:
-        start = seq.num_computed_tokens
-        seq.num_computed_tokens += num_tokens
-        seq.is_prefilling = seq.num_computed_tokens < seq.num_tokens
-        if start < seq.num_prompt_tokens or seq.num_preemptions:
-            seq.chunks.append((start, num_tokens))
+        seq.compute(num_tokens)
         if self._record_held:
             held = [group.num_held(seq) for group in self.cache.groups]
             seq.held = [max(pair) for pair in zip(held, seq.held or held, strict=True)]
@@ -115,14 +111,10 @@ class Scheduler:
             position += 1
 
     def _schedule(self, step: Step, seq: Sequence, num_new: int) -> None:
-        step.num_new_tokens[seq] = num_new
-        step.budget -= num_new
+        drafts = min(num_new + seq.num_computed_tokens - seq.num_tokens, seq.num_draft_tokens)
+        step.add(seq, num_new, max(drafts, 0))
         step.has_prefill |= seq.is_prefilling
-        if seq.num_draft_tokens:
-            drafts = min(num_new + seq.num_computed_tokens - seq.num_tokens, seq.num_draft_tokens)
-            if drafts > 0:
-                step.num_drafts[seq] = drafts
-            seq.num_draft_tokens = 0
+        seq.num_draft_tokens = 0
 
     def _allocate(self, seq: Sequence, num_new: int, hit: Hit | None = None) -> bool:
         pool = self.cache.pool
@@ -153,10 +145,7 @@ class Scheduler:
         else:
             victim = self.running.pop()
         self.cache.release(victim)
-        victim.is_running = False
-        victim.num_lost_tokens = max(victim.num_lost_tokens, victim.num_computed_tokens)
-        victim.num_computed_tokens = victim.num_draft_tokens = 0
-        victim.num_preemptions += 1
+        victim.lose_all()
         self.waiting.add(victim, first=True)
         step.preempted.append(victim)
         return victim, position
@@ -189,10 +178,7 @@ class Scheduler:
                 seq.hit_owner = owner
                 seq.num_match_tokens = hit.num_match_tokens
                 seq.num_dropped_tokens = hit.num_dropped_tokens
-            step.num_new_tokens[seq] = num_new
-            step.budget -= num_new
-            if drafts:
-                step.num_drafts[seq] = drafts
+            step.add(seq, num_new, drafts)
         self.waiting.add_first(skipped)
 
     def _first_chunk(self, step: Step, seq: Sequence, hit: Hit, threshold: int) -> tuple[int, int]:

@@ -51,6 +51,21 @@ class Sequence:
     def __post_init__(self) -> None:
         self.num_tokens = self.num_tokens or self.num_prompt_tokens
 
+    def compute(self, num_tokens: int) -> None:
+        """A step computes that many more tokens."""
+        start = self.num_computed_tokens
+        self.num_computed_tokens += num_tokens
+        self.is_prefilling = self.num_computed_tokens < self.num_tokens
+        if start < self.num_prompt_tokens or self.num_preemptions:
+            self.chunks.append((start, num_tokens))
+
+    def lose_all(self) -> None:
+        """Preempted: nothing of what was computed is held any more."""
+        self.is_running = False
+        self.num_lost_tokens = max(self.num_lost_tokens, self.num_computed_tokens)
+        self.num_computed_tokens = self.num_draft_tokens = 0
+        self.num_preemptions += 1
+
     @property
     def num_generated_tokens(self) -> int:
         return self.num_tokens - self.num_prompt_tokens

@@ -22,6 +22,13 @@ class Step:
     def num_tokens(self) -> int:
         return sum(self.num_new_tokens.values())
 
+    def add(self, seq: Sequence, num_new_tokens: int, num_drafts: int) -> None:
+        """Schedule a request: that many new tokens, so many drafts among them."""
+        self.num_new_tokens[seq] = num_new_tokens
+        self.budget -= num_new_tokens
+        if num_drafts:
+            self.num_drafts[seq] = num_drafts
+
     def undo(self, seq: Sequence) -> None:
         """Take a request out again that was preempted in the step that had scheduled it."""
         self.budget += self.num_new_tokens.pop(seq)

@@ -81,7 +81,7 @@ def test_the_pool_equals_a_list(operations: list[tuple[str, int]], caching: bool
             pool.insert(Key(0, choice % 4), held[choice % len(held)], number)
         elif held and operation == "partial":
             pool.insert_partial(Key(0, choice % 5), held[choice % len(held)], number)
-        assert pool.free_order() == free
+        assert list(pool.free_queue) == free
         pool.check([held])
 
 
