@@ -1,9 +1,10 @@
 """Linear-attention recurrences: gated delta rule, delta rule, KDA, gated linear attention, SSD.
 
-`naive.recurrence` is the truth, `prefill` the chunked form, `decode`, `verify`, `replay` and
-`run_tokens` the recurrent form.
+`naive.recurrence` is the truth, `prefill` the chunked form, `prefill_blocked` the same for longer
+chunks, `decode`, `verify`, `replay` and `run_tokens` the recurrent form.
 """
 
+from hybridsim.kernels.recurrence.blocked import prefill_blocked
 from hybridsim.kernels.recurrence.chunked import prefill
 from hybridsim.kernels.recurrence.decode import decode, replay, verify
 from hybridsim.kernels.recurrence.recurrent import run_tokens
@@ -19,5 +20,5 @@ from hybridsim.kernels.recurrence.rules import (
 
 __all__ = [
     "DELTA", "GATED_DELTA", "KDA", "LINEAR", "RULES", "SSD", "Rule",
-    "decode", "prefill", "replay", "run_tokens", "verify",
+    "decode", "prefill", "prefill_blocked", "replay", "run_tokens", "verify",
 ]  # fmt: skip
