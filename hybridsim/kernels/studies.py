@@ -1,20 +1,20 @@
 """`python -m hybridsim.kernels.studies --out studies.json`: the handbook's questions, measured.
 
-chunk_size: why about 64. crossover: from how many tokens on the chunked form is faster than the
-recurrent one. drift: what storing the state in fewer bits does over 64k tokens. copy_on_write and
-tail_replay: see `reuse_studies`.
+chunk_size: why about 64, see `chunk_study`. crossover: from how many tokens on the chunked form is
+faster than the recurrent one. drift: what storing the state in fewer bits does over 64k tokens.
+copy_on_write and tail_replay: see `reuse_studies`.
 """
 
 import argparse
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
 from hybridsim.kernels.bench.timing import Call, time_graph
+from hybridsim.kernels.chunk_study import chunk_size
 from hybridsim.kernels.console import say
 from hybridsim.kernels.machine import describe_machine
 from hybridsim.kernels.plan import SequenceTask, make_plan
@@ -25,18 +25,6 @@ Row = dict[str, object]
 Through = Callable[[torch.Tensor], torch.Tensor]
 HEADS, SIZE = 16, 128
 SCALE = SIZE**-0.5
-
-
-def chunk_size() -> list[Row]:
-    """Chunked prefill of 8192 tokens, by chunk size."""
-    rows: list[Row] = []
-    x = draw(GATED_DELTA, 8192, HEADS, SIZE, SIZE, 0)
-    states = torch.zeros(1, HEADS, SIZE, SIZE, device="cuda")
-    for size in (16, 32, 64, 128):
-        plan = make_plan([SequenceTask(8192, -1, 0)], size, "cuda")
-        timing = time_graph([partial(prefill, GATED_DELTA, *x, states, plan, SCALE)])
-        rows.append({"chunk_size": size, "seconds": timing.median_s, "spread": timing.spread})
-    return rows
 
 
 def _both_forms(sequences: int, tokens: int) -> tuple[Call, Call]:
