@@ -106,25 +106,13 @@ class Judged:
 
 def draw(path: Path, profiles: Sequence[Judged]) -> None:
     """For each profile predicted against measured milliseconds, and the relative error below."""
-    from matplotlib.figure import Figure
+    from hybridsim.cost.step_figure import StepColumn, figure_of  # matplotlib is slow to load
 
-    figure = Figure(figsize=(4.2 * len(profiles), 6.5), layout="constrained")
-    axes = figure.subplots(
-        2, len(profiles), height_ratios=[3, 1.4], sharex="col", sharey="row", squeeze=False
-    )
-    everything = np.concatenate([judged.measured for judged in profiles])
-    limits = [everything.min() * 900, everything.max() * 1100]
-    for judged, above, below in zip(profiles, *axes, strict=True):
-        measured = judged.measured * 1e3
-        above.loglog(limits, limits, color="0.6", linewidth=1)
-        above.loglog(measured, judged.predicted * 1e3, ".", markersize=5)
-        above.set_title(judged.title, fontsize=10)
-        below.axhspan(-3, 3, color="0.9")
-        below.semilogx(measured, (judged.predicted / judged.measured - 1) * 100, ".", markersize=5)
-        below.set_xlabel("measured step (ms)")
-    axes[0, 0].set_ylabel("predicted step (ms)")
-    axes[1, 0].set_ylabel("error (%)")
-    figure.savefig(path, dpi=110)
+    columns = [
+        StepColumn(each.title, each.measured, {"measured model": each.predicted})
+        for each in profiles
+    ]
+    figure_of(columns).savefig(path)
 
 
 def fit_and_judge(path: Path, folder: Path) -> Judged:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from hybridsim.cost.parts import PARTS
 from hybridsim.cost.show.points import PartPoint, StepPoint, in_order, predicted_s
 from hybridsim.cost.show.subject import Subject
+from hybridsim.cost.step_figure import StepColumn, figure_of
 from hybridsim.drawing import COLORS
 from hybridsim.ticks import plain_log
 
@@ -90,30 +91,17 @@ def _draw_line(
 
 def draw_steps(title: str, points: Sequence[StepPoint], path: Path) -> None:
     """Predicted against measured milliseconds of whole steps, and relative errors below."""
-    figure = Figure(figsize=(6.4, 7.2), layout="constrained")
-    above, below = figure.subplots(2, 1, height_ratios=[3, 1.5], sharex=True)
+    columns = {
+        "measured model": [point.measured_model_s for point in points],
+        "roofline": [point.roofline_s for point in points],
+    }
+    predicted = {
+        name: np.array(seconds, dtype=float)
+        for name, seconds in columns.items()
+        if seconds[0] is not None
+    }
     measured = np.array([point.measured_s for point in points])
-    limits = [measured.min() * 900, measured.max() * 1100]
-    above.loglog(limits, limits, color="0.6", linewidth=1)
-    below.axhspan(-3, 3, color="0.9")
-    for color, name in zip(COLORS[1::-1], ("roofline_s", "measured_model_s"), strict=True):
-        predicted = [getattr(point, name) for point in points]
-        if predicted[0] is None:
-            continue
-        label = "roofline" if name == "roofline_s" else "measured model"
-        ratio = np.array(predicted) / measured
-        above.loglog(
-            measured * 1e3, ratio * measured * 1e3, ".", color=color, markersize=5, label=label
-        )
-        below.semilogx(measured * 1e3, (ratio - 1) * 100, ".", color=color, markersize=5)
-    above.set(ylabel="predicted step (ms)", title=title)
-    above.legend(frameon=False)
-    below.set(xlabel="measured step (ms)", ylabel="error (%)")
-    for axis in (above.xaxis, above.yaxis):
-        plain_log(axis)
-    for axes in (above, below):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    figure_of([StepColumn(title, measured, predicted)]).savefig(path)
 
 
 def draw_typical(title: str, steps: Mapping[str, Mapping[str, float]], path: Path) -> None:
