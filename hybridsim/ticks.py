@@ -1,4 +1,7 @@
-"""Axes in plain numbers: 512 MiB rather than 2^-1, 20 rather than 2 x 10^1."""
+"""Axes in plain numbers: 512 MiB rather than 2^-1, 20 rather than 2 x 10^1.
+
+It loads matplotlib, so it stands apart from `drawing`, whose colours are wanted without it, too.
+"""
 
 from typing import Any
 
