@@ -9,7 +9,6 @@ pytest.importorskip("triton")
 
 from hybridsim.kernels import attention  # noqa: E402
 from hybridsim.kernels.attention import PagedKV, naive  # noqa: E402
-from hybridsim.kernels.plan import SequenceTask, make_plan  # noqa: E402
 
 from .helpers import relative_error  # noqa: E402
 
@@ -49,15 +48,16 @@ def paged_cache(shape, lengths, page_size, dtype, device):
 
 @SHAPES
 @pytest.mark.parametrize("page_size", [1, 16])
-@pytest.mark.parametrize("split_tokens", [16, 2048])
+@pytest.mark.parametrize("limit", [64, None])
 def test_prefill_over_a_paged_prefix_equals_naive(
-    shape, page_size, split_tokens, device, half_dtype, monkeypatch
+    shape, page_size, limit, device, half_dtype, monkeypatch
 ):
-    """Prefixes of 0, partial and whole pages; one new token, none, several query blocks."""
-    module = sys.modules["hybridsim.kernels.attention.prefill"]
-    monkeypatch.setattr(module, "split_of", lambda *_: split_tokens)
+    """Prefixes of 0, partial and whole pages, one piece and several; one new token, none, several
+    query blocks."""
+    module = sys.modules["hybridsim.kernels.attention.work"]
+    monkeypatch.setattr(module, "piece_limit", lambda *_: limit)
     heads, kv_heads, value_size, rotary = shape
-    prefix, new = [0, 5, 48, 33, 0], [40, 1, 17, 0, 3]
+    prefix, new = [0, 5, 148, 33, 0, 81], [40, 1, 17, 0, 3, 20]
     cache, table = paged_cache(shape, prefix, page_size, half_dtype, device)
     size, total = value_size + rotary, sum(new)
     fused = randn(total, (heads + 2 * kv_heads) * size, seed=2, dtype=half_dtype, device=device)
@@ -65,8 +65,9 @@ def test_prefill_over_a_paged_prefix_equals_naive(
     q, k, v = (x.unflatten(1, (-1, size)) for x in (q, k, v))
     if rotary:
         v = k[..., :value_size]
-    plan = make_plan([SequenceTask(n) for n in new], 16, device)
-    out = attention.prefill(q, k, v, cache, table, int32(prefix, device), plan, 0.2)
+    work = attention.make_work(list(zip(new, prefix, strict=True)), 16, heads, device)
+    assert len(work.joins) == (0 if limit is None else 4)  # two blocks of 17 rows, two of 20
+    out = attention.prefill(q, k, v, cache, table, work, 0.2)
     first = 0
     for n, (old, count) in enumerate(zip(prefix, new, strict=True)):
         rows = slice(first, first + count)
@@ -99,9 +100,9 @@ def test_prefill_without_a_prefix_equals_naive(shape, is_aligned, device, half_d
         cache = PagedKV.latent(pages, value_size)
     else:
         cache = PagedKV.gqa(pages, pages[..., :value_size].contiguous())
-    table, none = int32([[0]] * len(new), device), int32([0] * len(new), device)
-    plan = make_plan([SequenceTask(n) for n in new], 16, device)
-    out = attention.prefill(q, k, v, cache, table, none, plan, 0.2, max_prefix=0)
+    table = int32([[0]] * len(new), device)
+    work = attention.make_work([(n, 0) for n in new], 16, heads, device)
+    out = attention.prefill(q, k, v, cache, table, work, 0.2)
     first = 0
     for count in new:
         rows = slice(first, first + count)
@@ -131,8 +132,8 @@ def test_prefill_equals_decode_token_by_token(device, half_dtype):
     empty = torch.full((3, 8, 2, 16), float("nan"), dtype=half_dtype, device=device)
     cache = PagedKV.gqa(empty, empty.clone())
     table = int32([[2, 0, 1]], device)
-    plan = make_plan([SequenceTask(total)], 16, device)
-    whole = attention.prefill(q, k, v, cache, table, int32([0], device), plan, 0.25)
+    work = attention.make_work([(total, 0)], 16, 4, device)
+    whole = attention.prefill(q, k, v, cache, table, work, 0.25)
     for t in range(total):
         row = int32([int(table[0, t // 8]) * 8 + t % 8], device)
         attention.write_rows(k[t : t + 1], cache.keys, row)
@@ -162,7 +163,7 @@ MODEL_SHAPES = pytest.mark.parametrize(
 @MODEL_SHAPES
 def test_prefill_at_model_sizes(shape, device):
     heads, kv_heads, value_size, rotary = shape
-    prefix, new = [1000, 0, 37], [150, 700, 1]
+    prefix, new = [1000, 0, 37, 9000], [150, 700, 1, 20]
     cache, table = paged_cache(shape, prefix, 16, torch.bfloat16, device)
     size, total = value_size + rotary, sum(new)
     q, k, v = (
@@ -171,10 +172,12 @@ def test_prefill_at_model_sizes(shape, device):
     )
     if rotary:
         v = k[..., :value_size]
-    tasks = [SequenceTask(n) for n in new]
-    plan = make_plan(tasks, attention.query_block(cache, total, heads), device)
+    chunks = list(zip(new, prefix, strict=True))
+    block = attention.query_block(cache, chunks, heads)
+    work = attention.make_work(chunks, block, heads, device)
+    assert len(work.joins) > 0
     scale = size**-0.5
-    out = attention.prefill(q, k, v, cache, table, int32(prefix, device), plan, scale)
+    out = attention.prefill(q, k, v, cache, table, work, scale)
     first = 0
     for n, (old, count) in enumerate(zip(prefix, new, strict=True)):
         rows = slice(first, first + count)
@@ -198,11 +201,10 @@ def test_prefill_without_a_prefix_at_model_sizes(heads, new, device):
     )
     pages = torch.full((1, 16, kv_heads, size), float("nan"), dtype=torch.bfloat16, device=device)
     cache = PagedKV.gqa(pages, pages[..., :value_size].contiguous())
-    table, none = int32([[0]] * len(new), device), int32([0] * len(new), device)
-    block = attention.query_block(cache, total, heads)
-    plan = make_plan([SequenceTask(n) for n in new], block, device)
+    table, chunks = int32([[0]] * len(new), device), [(n, 0) for n in new]
+    work = attention.make_work(chunks, attention.query_block(cache, chunks, heads), heads, device)
     scale, first = size**-0.5, 0
-    out = attention.prefill(q, k, v, cache, table, none, plan, scale, max_prefix=0)
+    out = attention.prefill(q, k, v, cache, table, work, scale)
     for count in new:
         rows = slice(first, first + count)
         expected = naive.attention(q[rows], k[rows], v[rows], scale)

@@ -28,12 +28,14 @@ def mlp(ffn, x):
     return pointwise.silu_mul(x @ ffn.gate_up.double().T) @ ffn.down.double().T
 
 
-def feed_forward(ffn, x):
+def feed_forward(ffn, x, chosen=None):
+    """chosen: experts and weights, where the router's exact logits are not to choose them."""
     if isinstance(ffn, Mlp):
         return mlp(ffn, x)
     logits = x @ ffn.router.double().T
     gate = (x @ ffn.shared_gate.double().T)[:, 0] if ffn.spec.shared_gate else None
-    chosen = experts.choose(logits, ffn.spec.num_active, ffn.scoring, ffn.bias)
+    if chosen is None:
+        chosen = experts.choose(logits, ffn.spec.num_active, ffn.scoring, ffn.bias)
     weights = ffn.weights.gate_up, ffn.weights.down
     return experts.mixture(x, *chosen, *weights, mlp(ffn.shared, x), gate)
 

@@ -8,37 +8,36 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from hybridsim.kernels.attention.combine import combine, empty_parts
+from hybridsim.kernels.attention.combine import combine_blocks, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.attention.sizes import tile_of
 from hybridsim.kernels.attention.tile import attend_tile
-from hybridsim.kernels.launch import num_multiprocessors, require
-from hybridsim.kernels.plan import PackedPlan
+from hybridsim.kernels.attention.work import PrefillWork
+from hybridsim.kernels.launch import require
 
 
-@triton.jit(do_not_specialize=["table_stride", "split_tokens"])
+@triton.jit(do_not_specialize=["table_stride"])
 def _prefill_kernel(
-    q_ptr, k_ptr, v_ptr, k_block, v_block, key_pages_ptr, value_pages_ptr, table_ptr, prefix_ptr,
-    blocks_ptr, sequences_ptr, out_ptr, acc_ptr, peak_ptr, norm_ptr,
-    q_stride, k_stride, v_stride, table_stride, split_tokens, log2_scale,
+    q_ptr, k_ptr, v_ptr, k_block, v_block, key_pages_ptr, value_pages_ptr, table_ptr, pieces_ptr,
+    out_ptr, acc_ptr, peak_ptr, norm_ptr, q_stride, k_stride, v_stride, table_stride, log2_scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
     PAGE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, SHARED: tl.constexpr,
     HAS_PREFIX: tl.constexpr, BULK: tl.constexpr,
 ):  # fmt: skip
-    """Program (head, query block, split of the prefix).
+    """Program (head, piece): see `PrefillWork`. Parts go to acc_ptr, peak_ptr and norm_ptr.
 
-    Blocks run from the last, the longest of a sequence, on. The first split also takes the new
-    tokens. With several splits, parts go to acc_ptr, peak_ptr and norm_ptr instead of out_ptr.
     BULK: whole tiles of new tokens come through the descriptors k_block and v_block, by the copy
     engine, which leaves address arithmetic to nobody.
     """
-    head, split, num_splits = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
-    block = tl.num_programs(1) - 1 - tl.program_id(1)
+    head = tl.program_id(0)
+    piece = pieces_ptr + tl.program_id(1) * 8
     kv_head = head // (HEADS // KV_HEADS)
-    first = tl.load(blocks_ptr + block * 3)
-    length = tl.load(blocks_ptr + block * 3 + 1)
-    sequence = tl.load(blocks_ptr + block * 3 + 2)
-    start = tl.load(sequences_ptr + sequence * 4 + 3)
+    first = tl.load(piece)
+    length = tl.load(piece + 1)
+    sequence = tl.load(piece + 2)
+    start = tl.load(piece + 3)
+    new_end = tl.load(piece + 6)
+    part = tl.load(piece + 7)
     row = tl.arange(0, M)
     col = tl.arange(0, N)
     channels = tl.arange(0, D)[None, :]
@@ -55,13 +54,8 @@ def _prefill_kernel(
     peak = tl.full([M], float("-inf"), dtype=tl.float32)
     norm = tl.zeros([M], dtype=tl.float32)
     if HAS_PREFIX:
-        num_prefix = tl.load(prefix_ptr + sequence)
-        begin = split * split_tokens
-        end = tl.minimum(begin + split_tokens, num_prefix)
-        if acc_ptr is not None:  # noqa: SIM102, the outer test is static
-            if split > 0 and begin >= num_prefix:
-                tl.store(peak_ptr + cell * num_splits + split, float("-inf"), mask=row < length)
-                return
+        begin = tl.load(piece + 4)
+        end = tl.load(piece + 5)
         pages_ptr = table_ptr + sequence * table_stride
         page = tl.load(pages_ptr + (begin + col) // PAGE, mask=begin + col < end, other=0)
         for at in range(begin, end, N):
@@ -84,11 +78,7 @@ def _prefill_kernel(
             )  # fmt: skip
     # New tokens before this block are seen by all its rows; those of the block causally.
     num_before = first - start
-    whole = num_before // N * N
-    new_end = num_before + length
-    if split > 0:
-        whole = 0
-        new_end = 0
+    whole = tl.minimum(num_before, new_end) // N * N
     k_tile = k_ptr + kv_head * (D + R) + col[:, None] * k_stride
     v_tile = v_ptr + kv_head * D + col[:, None] * v_stride
     for at in range(0, whole, N):
@@ -121,14 +111,15 @@ def _prefill_kernel(
         acc, peak, norm = attend_tile(
             acc, peak, norm, q, q_rotary, k, k_rotary, v, is_seen, log2_scale, R, True
         )
-    if acc_ptr is None:
+    if acc_ptr is None or part < 0:
         out_rows = out_ptr + cell[:, None] * D + channels
         tl.store(out_rows, (acc / norm[:, None]).to(out_ptr.dtype.element_ty), mask=in_block)
-    else:
-        part = cell * num_splits + split
-        tl.store(acc_ptr + part[:, None] * D + channels, acc, mask=in_block)
-        tl.store(peak_ptr + part, peak, mask=row < length)
-        tl.store(norm_ptr + part, norm, mask=row < length)
+    if acc_ptr is not None:  # noqa: SIM102, the outer test is static
+        if part >= 0:
+            place = (part.to(tl.int64) * M + row) * HEADS + head
+            tl.store(acc_ptr + place[:, None] * D + channels, acc, mask=in_block)
+            tl.store(peak_ptr + place, peak, mask=row < length)
+            tl.store(norm_ptr + place, norm, mask=row < length)
 
 
 def prefill(
@@ -137,50 +128,41 @@ def prefill(
     v: torch.Tensor,
     cache: PagedKV,
     page_table: torch.Tensor,
-    num_prefix: torch.Tensor,
-    plan: PackedPlan,
+    work: PrefillWork,
     scale: float,
     out: torch.Tensor | None = None,
-    max_prefix: int | None = None,
 ) -> torch.Tensor:
     """Outputs `[T, H, Dv]` of packed sequences of new tokens, each after a prefix in the pages.
 
     q `[T, H, D]`, k `[T, Hkv, D]`, v `[T, Hkv, Dv]`: heads and channels contiguous, token stride
     free; for MLA v is k's first Dv channels (a view) and is not read. page_table int32
-    `[N, max_pages]`; num_prefix int32 `[N]`, tokens of each sequence already in the pages. plan:
-    one task a sequence, no checkpoints; its chunk size is the query block, see `query_block`.
-    max_prefix: a bound on num_prefix known on the host, by which the number of splits is chosen;
-    None takes the table's width.
+    `[N, max_pages]`. work: of these sequences, in blocks of `query_block` rows.
     """
     cache.check(q)
-    require(plan.num_tokens == q.shape[0], f"plan has {plan.num_tokens} tokens, q {q.shape[0]}")
+    require(work.num_tokens == q.shape[0], f"work has {work.num_tokens} tokens, q {q.shape[0]}")
     if out is None:
         out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
-    if plan.num_chunks == 0:
+    if work.num_blocks == 0:
         return out
-    if max_prefix is None:
-        max_prefix = page_table.shape[1] * cache.page_size
-    tile = tile_of(cache, plan.chunk_size, q.shape[1] * plan.num_chunks, max_prefix)
-    split_tokens = split_of(q.shape[1] * plan.num_chunks, max_prefix, q.device)
-    splits = max(1, triton.cdiv(max_prefix, split_tokens))
+    num_heads = q.shape[1]
+    tile = tile_of(cache, work.query_rows, num_heads * work.num_blocks, work.has_prefix)
     acc = peak = norm = None
-    if splits > 1:
-        count = q.shape[0] * q.shape[1] * splits
+    if work.num_parts:
+        count = work.num_parts * work.query_rows * num_heads
         acc, peak, norm = empty_parts(count, cache.value_size, q.device)
     k_block, v_block = _blocks(k, v, cache, tile.keys) if tile.bulk else (None, None)
     options = {} if tile.max_registers is None else {"maxnreg": tile.max_registers}
-    _prefill_kernel[(q.shape[1], plan.num_chunks, splits)](
+    _prefill_kernel[(num_heads, len(work.pieces))](
         q, k, v, k_block, v_block,
         cache.keys, cache.keys if cache.values is None else cache.values, page_table,
-        num_prefix, plan.chunks, plan.sequences, out, acc, peak, norm,
-        q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), split_tokens,
-        scale * math.log2(math.e), HEADS=q.shape[1], KV_HEADS=cache.num_heads,
-        D=cache.value_size, R=cache.rotary_size, PAGE=cache.page_size, M=plan.chunk_size,
-        N=tile.keys, SHARED=cache.values is None, HAS_PREFIX=max_prefix > 0,
+        work.pieces, out, acc, peak, norm, q.stride(0), k.stride(0), v.stride(0),
+        page_table.stride(0), scale * math.log2(math.e), HEADS=num_heads, KV_HEADS=cache.num_heads,
+        D=cache.value_size, R=cache.rotary_size, PAGE=cache.page_size, M=work.query_rows,
+        N=tile.keys, SHARED=cache.values is None, HAS_PREFIX=work.has_prefix,
         BULK=k_block is not None, num_warps=tile.num_warps, num_stages=tile.num_stages, **options,
     )  # fmt: skip
     if acc is not None and peak is not None and norm is not None:
-        combine(acc, peak, norm, out, splits)
+        combine_blocks(acc, peak, norm, work, out)
     return out
 
 
@@ -196,19 +178,3 @@ def _blocks(
         for x in (k, v)
     )
     return k_block, v_block
-
-
-def split_of(num_programs: int, max_prefix: int, device: torch.device) -> int:
-    """Prefix tokens of one program, for `num_programs` heads x query blocks.
-
-    The whole prefix where there are programs enough, about two a multiprocessor; else 2048, or less
-    (256 at least) until there are. Without splits, a short prompt after a long prefix would keep a
-    few multiprocessors busy for long and the rest idle.
-    """
-    enough = 1.9 * num_multiprocessors(device)
-    if num_programs >= enough:
-        return max(max_prefix, 1)
-    tokens = 2048
-    while tokens > 256 and num_programs * triton.cdiv(max_prefix, tokens) < enough:
-        tokens //= 2
-    return tokens

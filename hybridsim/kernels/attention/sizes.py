@@ -1,5 +1,6 @@
 """Sizes of prefill's blocks and tiles: what was fastest on an H200."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import triton
@@ -8,17 +9,19 @@ from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.launch import num_multiprocessors
 
 
-def query_block(cache: PagedKV, num_tokens: int, num_heads: int, max_prefix: int = 0) -> int:
-    """Rows of a query block that suit the sizes: the chunk size to make a plan with.
+def query_block(cache: PagedKV, chunks: Sequence[tuple[int, int]], num_heads: int) -> int:
+    """Rows of a query block that suit these (new, prefix) tokens: what to make the work with.
 
-    Small blocks while there are too few to fill the card, unless a long prefix would then be read
-    twice as often for nothing.
+    Small blocks while there are too few to fill the card, unless long prefixes (in the mean over
+    new tokens) would then be read twice as often for nothing.
     """
     size = cache.keys.shape[3]
+    num_tokens = sum(new for new, _ in chunks)
     if size > 256 or num_tokens <= 64:
         return 64
     few = triton.cdiv(num_tokens, 128) * num_heads <= num_multiprocessors(cache.keys.device)
-    return 64 if size == 256 and few and max_prefix <= 4 * num_tokens else 128
+    is_short = sum(new * prefix for new, prefix in chunks) <= 4 * num_tokens**2
+    return 64 if size == 256 and few and is_short else 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +36,18 @@ class Tile:
     max_registers: int | None = None
 
 
-def tile_of(cache: PagedKV, query_rows: int, num_programs: int, max_prefix: int) -> Tile:
+def tile_of(cache: PagedKV, query_rows: int, num_programs: int, has_prefix: bool) -> Tile:
     """What was fastest on an H200 for blocks of `query_rows`, `num_programs` heads x blocks."""
     size = cache.keys.shape[3]
     if size > 256:
         return Tile(32, 8, 2)
-    bulk = max_prefix == 0
+    bulk = not has_prefix
     if size == 256:
         return Tile(64, 8, 2, bulk) if query_rows == 128 else Tile(32, 4, 3, bulk)
     if query_rows < 128:
         return Tile(64, 4, 3, bulk)
     # Two programs a multiprocessor, one's softmax beside the other's products, if all fit at once.
     fits = num_programs <= 2 * num_multiprocessors(cache.keys.device)
-    if size == 128 and max_prefix > 0 and fits:
+    if size == 128 and has_prefix and fits:
         return Tile(64, 8, 2, max_registers=128)
     return Tile(64, 8 if size >= 128 else 4, 3, bulk)

@@ -8,7 +8,6 @@ from hybridsim.kernels import attention, rows
 from hybridsim.kernels.attention import PagedKV
 from hybridsim.kernels.bench.case import Case, MakeCall, permutation, random_normal
 from hybridsim.kernels.bench.timing import Call, rotations
-from hybridsim.kernels.plan import SequenceTask, make_plan
 
 BF16 = torch.bfloat16
 # (query heads, KV heads, value size, rotary size): qwen3.5-0.8b, a plain GQA model, kimi-linear
@@ -107,12 +106,9 @@ def _prefill_maker(geometry: str, tokens: int, prefix: int, rival: str | None) -
             return lambda: _sdpa(q, k, v, rival)
         cache = make_cache(geometry, max(1, prefix // 16), 16, seed + 3)
         table = permutation(max(1, prefix // 16), seed + 7).view(1, -1)
-        num_prefix = torch.tensor([prefix], device="cuda", dtype=torch.int32)
-        block = attention.query_block(cache, tokens, heads, prefix)
-        plan = make_plan([SequenceTask(tokens)], block, "cuda")
-        return lambda: attention.prefill(
-            q, k, v, cache, table, num_prefix, plan, size**-0.5, max_prefix=prefix
-        )
+        block = attention.query_block(cache, [(tokens, prefix)], heads)
+        work = attention.make_work([(tokens, prefix)], block, heads, "cuda")
+        return lambda: attention.prefill(q, k, v, cache, table, work, size**-0.5)
 
     return make
 

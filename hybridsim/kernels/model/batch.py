@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hybridsim.kernels.attention import PrefillWork, make_work
 from hybridsim.kernels.plan import NO_SLOT, PackedPlan, SequenceTask, make_plan
 
 PAGE_SIZE = 16
@@ -39,7 +40,8 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """What a batch draws from: pages and slots; block and chunk sizes of the kernels' plans.
+    """What a batch draws from: pages and slots; block and chunk sizes of the kernels' plans, and
+    heads of attention.
 
     num_experts: 0 without a router, else random scores are drawn that stand in for its own.
     """
@@ -47,6 +49,7 @@ class Pools:
     num_pages: int
     num_slots: int
     query_block: int
+    num_heads: int
     chunk_size: int
     num_experts: int = 0
     device: str = "cuda"
@@ -56,19 +59,18 @@ class Pools:
 class StepBatch:
     """Tensors of a step on the GPU; P prefill sequences, N decoding requests, T tokens, R rows.
 
-    plan, query_plan: the prefill sequences in chunks for the recurrence and for attention.
-    prefix `[P]`, table `[P, pages]`: tokens and pages before the new ones. prefix_rows `[L]`: page
-    rows of all prefixes one after another, each filled up to whole pages; prefix_table
-    `[P, pages]`: where they lie among those. slots, lengths `[N]`, decode_table `[N, pages]`, index
-    `[N]` = arange. rows `[R]`: page row of each new token's KV, -1 for none. positions `[R]`,
-    tokens `[R]`, ends `[P + N]`: rows whose logits are wanted. scores `[T + NUM_SCORE_OFFSETS, E]`
-    float32 or None. Rows from T on only fill up.
+    plan, work: the prefill sequences in chunks for the recurrence and in pieces for attention.
+    table `[P, pages]`: pages of prefixes and new tokens. prefix_rows `[L]`: page rows of all
+    prefixes one after another, each filled up to whole pages; prefix_table `[P, pages]`: where they
+    lie among those. slots, lengths `[N]`, decode_table `[N, pages]`, index `[N]` = arange. rows
+    `[R]`: page row of each new token's KV, -1 for none. positions `[R]`, tokens `[R]`, ends
+    `[P + N]`: rows whose logits are wanted. scores `[T + NUM_SCORE_OFFSETS, E]` float32 or None.
+    Rows from T on only fill up.
     """
 
     shape: StepShape
     plan: PackedPlan
-    query_plan: PackedPlan
-    prefix: torch.Tensor
+    work: PrefillWork
     table: torch.Tensor
     prefix_rows: torch.Tensor
     prefix_table: torch.Tensor
@@ -81,10 +83,6 @@ class StepBatch:
     tokens: torch.Tensor
     ends: torch.Tensor
     scores: torch.Tensor | None = None
-
-    @property
-    def max_prefix(self) -> int:
-        return max((prefix for _, prefix in self.shape.chunks), default=0)
 
 
 def _num_pages(num_tokens: int) -> int:
@@ -136,9 +134,9 @@ def make_batch(shape: StepShape, pools: Pools, seed: int) -> StepBatch:
     return StepBatch(
         shape,
         make_plan(tasks, pools.chunk_size, pools.device),
-        make_plan([SequenceTask(n) for n in new], pools.query_block, pools.device),
-        tensor([p for _, p in shape.chunks]), tensor(table), tensor(prefix_rows),
-        tensor(prefix_table), tensor(slots[len(new) :]), tensor(contexts + 1),
+        make_work(shape.chunks, pools.query_block, pools.num_heads, pools.device),
+        tensor(table), tensor(prefix_rows), tensor(prefix_table),
+        tensor(slots[len(new) :]), tensor(contexts + 1),
         tensor(decode_table), tensor(np.arange(len(contexts))),
         tensor(rows), tensor(positions), tensor(rng.integers(0, 1000, len(rows))),
         tensor(np.concatenate(ends)).long(), _scores(shape, pools, seed),

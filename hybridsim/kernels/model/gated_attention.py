@@ -31,9 +31,7 @@ class GatedAttention:
 
     def query_block(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Rows of a query block of attention prefill for these (new, prefix) tokens."""
-        new = sum(count for count, _ in chunks)
-        prefix = max((prefix for _, prefix in chunks), default=0)
-        return attention.query_block(self.cache, new, self.spec.num_heads, prefix)
+        return attention.query_block(self.cache, chunks, self.spec.num_heads)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Queries, gates, keys and values, side by side."""
@@ -64,8 +62,7 @@ class GatedAttention:
         scale = self.spec.head_dim**-0.5
         if cut:
             attention.prefill(
-                q[:cut], k[:cut], v[:cut], self.cache, batch.table, batch.prefix,
-                batch.query_plan, scale, out=out[:cut], max_prefix=batch.max_prefix,
+                q[:cut], k[:cut], v[:cut], self.cache, batch.table, batch.work, scale, out=out[:cut]
             )  # fmt: skip
         if end > cut:
             attention.decode(

@@ -55,8 +55,7 @@ class LatentAttention:
     def query_block(self, chunks: Sequence[tuple[int, int]]) -> int:
         """Rows of a query block of attention prefill for these (new, prefix) tokens."""
         cache = self.cache if is_absorbed(chunks) else self._expanded(self.cache.keys[:0, 0, 0])
-        new, prefix = sum(n for n, _ in chunks), max((p for _, p in chunks), default=0)
-        return attention.query_block(cache, new, self.spec.num_heads, prefix)
+        return attention.query_block(cache, chunks, self.spec.num_heads)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
         """Queries `[R, H (nope + rope)]` and the latent with its shared part, side by side."""
@@ -95,7 +94,7 @@ class LatentAttention:
         keys = latents[:, None]
         found = attention.prefill(
             self._absorb(q), keys, keys[..., : self.latent.kv_rank], self.cache, batch.table,
-            batch.prefix, batch.query_plan, self.scale, max_prefix=batch.max_prefix,
+            batch.work, self.scale,
         )  # fmt: skip
         self._release(found, out)
 
@@ -106,8 +105,8 @@ class LatentAttention:
         prefixes = self.cache.keys.view(-1, self.latent_size)[batch.prefix_rows.long()]
         keys, values = self._expand(latents)
         attention.prefill(
-            q, keys, values, self._expanded(prefixes), batch.prefix_table, batch.prefix,
-            batch.query_plan, self.scale, out=out, max_prefix=batch.max_prefix,
+            q, keys, values, self._expanded(prefixes), batch.prefix_table, batch.work,
+            self.scale, out=out,
         )  # fmt: skip
 
     def finish(self, mixed: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:

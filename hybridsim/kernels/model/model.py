@@ -139,10 +139,11 @@ class HybridModel:
 
     def batch(self, shape: StepShape, seed: int, own_routing: bool = False) -> StepBatch:
         """A batch on random slots and pages. own_routing: by the router, not by random scores."""
-        experts = self.expert_layers
+        experts, attention = self.expert_layers, self.attention_layers[0]
         pools = Pools(
-            self.num_pages, self.num_slots, self.attention_layers[0].query_block(shape.chunks),
-            CHUNK_SIZE, experts[0].spec.num_experts if experts and not own_routing else 0,
+            self.num_pages, self.num_slots, attention.query_block(shape.chunks),
+            attention.spec.num_heads, CHUNK_SIZE,
+            experts[0].spec.num_experts if experts and not own_routing else 0,
             self.place.device,
         )  # fmt: skip
         return make_batch(shape, pools, seed)
