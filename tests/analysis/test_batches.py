@@ -10,18 +10,15 @@ from hybridsim.analysis.batches import batch_problems
 from hybridsim.analysis.bound import bracket
 from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.room import Load
-from hybridsim.cache.pools import Memory, SharedMemory
+from hybridsim.cache.pools import SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
-from hybridsim.errors import UserError
-from hybridsim.policies import make_checkpoint, make_eviction
-from hybridsim.policies.base import Setting
 from hybridsim.policies.checkpoint.fixed import PromptEnd
 from hybridsim.policies.eviction.lru import LRU
 from hybridsim.records import BatchChange
 from hybridsim.sim.engine import simulate
 from tests.analysis.batch_twin import BatchTwin, batch_lp, best_in_batches
 from tests.analysis.test_bound import CHECKPOINTS, EVICTIONS
-from tests.analysis.workloads import request_of, traces
+from tests.analysis.workloads import memory_of, registry_cache, request_of, traces
 from tests.sim.workloads import ARRIVALS, FREE, AffineCost, workloads
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -154,20 +151,12 @@ def test_no_timed_run_of_the_registries_beats_its_bound(
 ):
     requests = [replace(r, session_id=str(i % 3)) for i, r in enumerate(workload.requests)]
     outputs = not caps or sigma > 0
-    memory = SharedMemory(page_tokens, sigma, capacity)
-    if slots is not None:
-        memory = Memory(page_tokens, sigma, capacity // page_tokens, slots)
-    try:
-        cache = RadixCache(
-            memory, page_tokens, make_checkpoint(checkpoint), make_eviction(evicting),
-            compute_last_token=caps, cache_outputs=outputs,
-        )  # fmt: skip
-    except UserError as refusal:
-        if "layout" not in str(refusal):  # some policies have no meaning in one of the layouts
-            raise
+    cache = registry_cache(
+        requests, memory_of(page_tokens, sigma, capacity, slots), page_tokens, checkpoint, evicting,
+        compute_last_token=caps, cache_outputs=outputs,
+    )  # fmt: skip
+    if cache is None:
         return
-    rng = np.random.default_rng(0)
-    cache.prepare(Setting(requests, 1, sigma, lambda n, p: float(n + p), rng, slots is None))
     run = simulate(requests, cache, AffineCost(), workload.options, arrivals=arrivals)
     rules = BoundRules(1, sigma, page_tokens, outputs=outputs, caps_last_token=caps)
     problems = batch_problems(requests, run.changes, rules)

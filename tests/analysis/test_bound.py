@@ -3,7 +3,6 @@
 from dataclasses import MISSING, fields, replace
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -12,17 +11,13 @@ from hybridsim.analysis.dual import Dual, Prices
 from hybridsim.analysis.interval import BoundRules, interval_problem
 from hybridsim.analysis.reward import Reward
 from hybridsim.analysis.room import rooms
-from hybridsim.cache.pools import Memory, SharedMemory
-from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.cost.load import get_cost_model
-from hybridsim.errors import UserError
 from hybridsim.models import get_model
-from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_eviction
-from hybridsim.policies.base import Setting
+from hybridsim.policies import CHECKPOINT, EVICTION
 from hybridsim.request import Spans
 from hybridsim.sim.replay import replay
 from tests.analysis.optimum import TokenProblem, belady, best_policy, lp_optimum
-from tests.analysis.workloads import request_of, traces
+from tests.analysis.workloads import memory_of, registry_cache, request_of, traces
 
 SLACK = 1e-9
 
@@ -194,25 +189,12 @@ def test_every_price_gives_an_upper_bound(requests, prices, capacity):
 def test_no_policy_of_the_registries_beats_the_bound(
     requests, checkpoint, evicting, page_tokens, sigma, capacity, slots, caps, outputs
 ):
-    if slots is None:
-        memory = SharedMemory(page_tokens, sigma, capacity)
-    else:
-        memory = Memory(page_tokens, sigma, capacity // page_tokens, slots)
-    try:
-        eviction = make_eviction(evicting)
-        cache = RadixCache(
-            memory, page_tokens, make_checkpoint(checkpoint), eviction,
-            compute_last_token=caps, cache_outputs=outputs,
-        )  # fmt: skip
-    except UserError as refusal:
-        if "layout" not in str(refusal):  # some policies have no meaning in one of the layouts
-            raise
+    cache = registry_cache(
+        requests, memory_of(page_tokens, sigma, capacity, slots), page_tokens, checkpoint, evicting,
+        compute_last_token=caps, cache_outputs=outputs,
+    )  # fmt: skip
+    if cache is None:
         return
-    cache.prepare(
-        Setting(
-            requests, 1, sigma, lambda n, p: float(n + p), np.random.default_rng(0), slots is None
-        )
-    )
     hits = sum(record.num_hit_tokens for record in replay(requests, cache))
     found = bound(
         requests, 1, sigma, capacity if slots is None else capacity // page_tokens * page_tokens,

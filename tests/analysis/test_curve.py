@@ -16,7 +16,14 @@ from hybridsim.errors import UserError
 from hybridsim.policies import make_checkpoint
 from hybridsim.request import Request, Spans
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import list_lru, replay_lists, request_of, tokens_of, traces
+from tests.analysis.workloads import (
+    CACHE_RULES,
+    list_lru,
+    replay_lists,
+    request_of,
+    tokens_of,
+    traces,
+)
 
 POLICIES = [
     "none",
@@ -27,14 +34,6 @@ POLICIES = [
     {"name": "every", "tokens": 4},
     {"name": "every", "tokens": 3},
 ]
-RULES = st.builds(
-    CacheRules,
-    kv_bytes_per_token=st.integers(1, 3),
-    state_bytes=st.sampled_from([0, 1, 5, 9]),
-    page_tokens=st.sampled_from([1, 2, 3]),
-    outputs=st.booleans(),
-    caps_last_token=st.booleans(),
-)
 
 
 def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, refresh="again"):
@@ -46,7 +45,7 @@ def brute_force(requests, rules, policy, capacity, slots=None, num_warmup=0, ref
 @settings(max_examples=150)
 @given(
     traces(grids=(1, 2, 4)),
-    RULES,
+    CACHE_RULES,
     st.sampled_from(POLICIES),
     st.integers(0, 6),
     st.sampled_from(["named", "again"]),
@@ -68,7 +67,7 @@ def test_the_curve_equals_list_lru_at_20_random_capacities(
 @settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     traces(grids=(1, 2, 4), max_requests=9),
-    RULES,
+    CACHE_RULES,
     st.sampled_from([*POLICIES, "log", "sqrt", {"name": "balanced", "states": 2}]),
     st.integers(0, 4),
 )
@@ -116,7 +115,7 @@ def test_the_stack_may_be_swept_at_any_time_and_asked_one_by_one_or_together(
 @settings(max_examples=80, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     traces(grids=(1, 2), max_requests=9),
-    RULES.filter(lambda r: r.state_bytes),
+    CACHE_RULES.filter(lambda r: r.state_bytes),
     st.sampled_from(POLICIES),
     st.data(),
 )
@@ -140,7 +139,7 @@ def test_the_default_surface_equals_two_lists_where_larger_pools_hold_more(
 @settings(max_examples=80)
 @given(
     traces(grids=(1, 2)),
-    RULES.filter(lambda r: r.state_bytes),
+    CACHE_RULES.filter(lambda r: r.state_bytes),
     st.sampled_from(POLICIES),
     st.sampled_from(["named", "again"]),
     st.data(),

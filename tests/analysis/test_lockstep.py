@@ -6,12 +6,16 @@ from hypothesis import given, settings
 
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.lockstep import Capacity, lru_grid
-from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.models import get_model
 from hybridsim.policies import make_checkpoint, make_eviction
-from hybridsim.sim.replay import replay
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import memory_of, traces
+from tests.analysis.workloads import (
+    CACHE_RULES,
+    found_by,
+    found_in_rows,
+    research_cache,
+    traces,
+)
 
 POLICIES = [
     "none", "prompt_end", "turn_end", "branch", "prompt_end+branch", "all_blocks", "sqrt",
@@ -21,25 +25,14 @@ POLICIES = [
 
 
 def by_the_cache(requests, rules, named, capacity):
-    cache = RadixCache(
-        memory_of(rules, capacity), rules.page_tokens, make_checkpoint(named), make_eviction("lru"),
-        compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs,
-    )  # fmt: skip
-    records = replay(requests, cache)
-    return [(record.num_match_tokens, record.num_hit_tokens) for record in records]
+    policies = make_checkpoint(named), make_eviction("lru")
+    return found_by(research_cache(rules, capacity, *policies), requests)
 
 
 @settings(max_examples=250)
 @given(
     traces(grids=(1, 2)),
-    st.builds(
-        CacheRules,
-        kv_bytes_per_token=st.integers(1, 3),
-        state_bytes=st.sampled_from([0, 1, 5, 9]),
-        page_tokens=st.sampled_from([1, 2, 3]),
-        outputs=st.booleans(),
-        caps_last_token=st.booleans(),
-    ),
+    CACHE_RULES,
     st.sampled_from(POLICIES),
     st.lists(
         st.builds(Capacity, st.integers(4, 90), st.sampled_from([None, None, 1, 2, 4])),
@@ -48,9 +41,8 @@ def by_the_cache(requests, rules, named, capacity):
 )  # fmt: skip
 def test_the_grid_equals_the_cache_hit_by_hit(requests, rules, named, capacities):
     grid = lru_grid(requests, rules, lambda: make_checkpoint(named), capacities)
-    for row, capacity in enumerate(capacities):
-        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
-        assert list(found) == by_the_cache(requests, rules, named, capacity)
+    expected = [by_the_cache(requests, rules, named, capacity) for capacity in capacities]
+    assert found_in_rows(grid) == expected
 
 
 @pytest.mark.parametrize("named", ["prompt_end", "branch"])
@@ -61,6 +53,5 @@ def test_the_grid_equals_the_cache_on_the_conversation_trace(shared_dir, named):
     rules = CacheRules(model.kv_bytes_per_token, model.state_bytes, 16)
     capacities = [Capacity(8 * 2**30), Capacity(6 * 2**30, 60)]
     grid = lru_grid(requests, rules, lambda: make_checkpoint(named), capacities)
-    for row, capacity in enumerate(capacities):
-        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
-        assert list(found) == by_the_cache(requests, rules, named, capacity)
+    expected = [by_the_cache(requests, rules, named, capacity) for capacity in capacities]
+    assert found_in_rows(grid) == expected

@@ -8,8 +8,23 @@ from math import lcm
 import hypothesis.strategies as st
 import numpy as np
 
+from hybridsim.analysis.curve import CacheRules
 from hybridsim.cache.pools import Memory, SharedMemory
+from hybridsim.cache.radix_cache import RadixCache
+from hybridsim.errors import UserError
+from hybridsim.policies import make_checkpoint, make_eviction
+from hybridsim.policies.base import Setting
 from hybridsim.request import Request, Spans
+from hybridsim.sim.replay import replay
+
+CACHE_RULES = st.builds(
+    CacheRules,
+    kv_bytes_per_token=st.integers(1, 3),
+    state_bytes=st.sampled_from([0, 1, 5, 9]),
+    page_tokens=st.sampled_from([1, 2, 3]),
+    outputs=st.booleans(),
+    caps_last_token=st.booleans(),
+)
 
 
 @st.composite
@@ -120,13 +135,49 @@ class ListLRU:
                 del self.resident[key]
 
 
-def memory_of(rules, capacity):
-    """The research cache's memory for one capacity of a grid: one pool, or KV and slots."""
+def memory_of(page_bytes, state_bytes, memory_bytes, state_slots):
+    """The research cache's memory: one pool of bytes, or KV and slots."""
+    if state_slots is None:
+        return SharedMemory(page_bytes, state_bytes, memory_bytes)
+    return Memory(page_bytes, state_bytes, memory_bytes // page_bytes, state_slots)
+
+
+def research_cache(rules, capacity, checkpoint, eviction, thinning=None):
+    """The research cache for one capacity of a grid."""
     page_bytes = rules.page_tokens * rules.kv_bytes_per_token
-    if capacity.state_slots is None:
-        return SharedMemory(page_bytes, rules.state_bytes, capacity.memory_bytes)
-    num_pages = capacity.memory_bytes // page_bytes
-    return Memory(page_bytes, rules.state_bytes, num_pages, capacity.state_slots)
+    return RadixCache(
+        memory_of(page_bytes, rules.state_bytes, capacity.memory_bytes, capacity.state_slots),
+        rules.page_tokens, checkpoint, eviction,
+        compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs, thinning=thinning,
+    )  # fmt: skip
+
+
+def registry_cache(requests, memory, page_tokens, checkpoint, eviction, **options):
+    """Prepared, with policies by name; None where the eviction has no meaning in the layout."""
+    try:
+        cache = RadixCache(
+            memory, page_tokens, make_checkpoint(checkpoint), make_eviction(eviction), **options
+        )
+    except UserError as refusal:
+        if "layout" not in str(refusal):
+            raise
+        return None
+    flops, rng = lambda n, p: float(n + p), np.random.default_rng(0)
+    is_shared = memory.layout == "shared"
+    cache.prepare(Setting(requests, 1, memory.slot_bytes, flops, rng, is_shared))
+    return cache
+
+
+def found_by(cache, requests):
+    """(tokens matched, tokens hit) of each request."""
+    records = replay(requests, cache)
+    return [(record.num_match_tokens, record.num_hit_tokens) for record in records]
+
+
+def found_in_rows(grid):
+    """The same of a grid, for each capacity."""
+    pairs = zip(grid.match_tokens.tolist(), grid.hit_tokens.tolist(), strict=True)
+    return [list(zip(matches, hits, strict=True)) for matches, hits in pairs]
 
 
 def replay_lists(requests, rules, policy, caches, refresh):

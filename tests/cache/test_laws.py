@@ -20,24 +20,10 @@ from hybridsim.policies import (
 from hybridsim.policies.base import LAYOUTS, RankingPolicy, Setting
 from hybridsim.request import Request, Spans
 from hybridsim.sim.replay import replay, serve
+from tests.policies.parameters import named, named_thinning
 
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=5)
 traces = st.lists(st.tuples(pairs, st.integers(0, 4)), min_size=1, max_size=25)
-NEEDS = {
-    "every": {"tokens": 3},
-    "balanced": {"states": 2},
-    "dp_optimal": {"states": 2, "bin_tokens": 1, "replan": 2},
-    "log": {"minimum": 2},
-    "retention": {"tokens": 4},
-    "tlru": {"threshold_tokens": 4, "next_prompt_tokens": 2},
-    "lhd": {"events": 5},
-}
-THINNING_NEEDS = {
-    "path_cap": {"max_states": 2},
-    "coverage": {"max_states": 2},
-    "variance": {"max_states": 2},
-    "fifo_cap": {"max_states": 2, "min_spacing_tokens": 3},
-}
 PAGE_BYTES, SLOT_BYTES = 1, 7
 
 
@@ -46,10 +32,6 @@ def requests_of(trace):
         Request(str(i), Spans.of(prompt), Spans.unknown(out), session_id=str(i % 3), marks=(2, 5))
         for i, (prompt, out) in enumerate(trace)
     ]
-
-
-def named(name):
-    return {"name": name, **NEEDS.get(name, {})}
 
 
 def setting(requests, *, shared=False, page=1):
@@ -143,7 +125,7 @@ def test_without_evictions_the_eviction_policy_changes_nothing(eviction, trace):
 @settings(max_examples=15)
 def test_thinning_keeps_the_laws_and_its_own_cap(thinning, checkpoint, trace, slots):
     requests = requests_of(trace)
-    rule = {"name": thinning, **THINNING_NEEDS[thinning]}
+    rule = named_thinning(thinning)
     cache = cache_of(
         Memory(PAGE_BYTES, SLOT_BYTES, None, slots), requests, checkpoint, "lru", 1, rule
     )

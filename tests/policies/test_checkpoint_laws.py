@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hybridsim.policies import CHECKPOINT, make_checkpoint
 from hybridsim.policies.checkpoint.base import CheckpointPolicy, PromptView
 from hybridsim.request import Request, Spans
+from tests.policies.parameters import named
 
-PARAMETERS = {"balanced": {"states": 3}, "dp_optimal": {"states": 3}}
-NAMED = [{"name": name, **PARAMETERS.get(name, {})} for name in CHECKPOINT if name != "every"]
+NAMED = [named(name) for name in CHECKPOINT if name != "every"]
 EVERY = [{"name": "every", "tokens": tokens} for tokens in (1, 4, 6, 16, 24, 64)]
 
 
@@ -28,10 +28,10 @@ VIEWS = st.builds(
 )
 
 
-@pytest.mark.parametrize("named", NAMED + EVERY, ids=str)
+@pytest.mark.parametrize("value", NAMED + EVERY, ids=str)
 @given(view=VIEWS)
-def test_a_stride_is_where_the_floored_positions_lie(named, view):
-    policy = make_checkpoint(named)
+def test_a_stride_is_where_the_floored_positions_lie(value, view):
+    policy = make_checkpoint(value)
     grid = view.grid_tokens
     stride = policy.stride_tokens(grid)
     floored = {position // grid * grid for position in policy.positions(view)}
@@ -41,14 +41,14 @@ def test_a_stride_is_where_the_floored_positions_lie(named, view):
         assert {p for p in floored if p > view.num_hit_tokens} == expected
 
 
-@pytest.mark.parametrize("named", NAMED + EVERY, ids=str)
-def test_only_a_policy_that_never_asks_says_that_it_saves_nothing(named):
+@pytest.mark.parametrize("value", NAMED + EVERY, ids=str)
+def test_only_a_policy_that_never_asks_says_that_it_saves_nothing(value):
     """A long prompt makes each policy name some position, but for one that waits for marks (there
     are none) and one that waits for a fork (the prompt leaves the tree nowhere)."""
-    policy = make_checkpoint(named)
+    policy = make_checkpoint(value)
     asks = bool(list(policy.positions(view_of(2000, 60, 0, 4))))
-    assert policy.saves_states is (named["name"] != "none")
-    if named["name"] not in ("marked", "branch"):
+    assert policy.saves_states is (value["name"] != "none")
+    if value["name"] not in ("marked", "branch"):
         assert asks is policy.saves_states
 
 

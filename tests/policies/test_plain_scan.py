@@ -11,13 +11,9 @@ from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.policies import EVICTION, make_checkpoint, make_eviction, make_thinning
 from hybridsim.policies.base import LAYOUTS, Setting
 from hybridsim.request import Request, Spans
+from tests.policies.parameters import named
 
 PAGE_BYTES, SLOT_BYTES = 3, 7
-OPTIONS = {
-    "tlru": {"threshold_tokens": 4, "next_prompt_tokens": 2},
-    "lhd": {"events": 5},
-    "flop_aware": {"alpha": 0.5},
-}
 pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), min_size=1, max_size=5)
 traces = st.lists(st.tuples(pairs, pairs | st.just([])), min_size=4, max_size=25)
 checkpoints = st.sampled_from(["all_blocks", "prompt_end+branch", {"name": "every", "tokens": 3}])
@@ -40,7 +36,7 @@ def watched_cache(requests, eviction, layout, pages, slots, checkpoint, thinning
     )
     cache = RadixCache(
         memory, 1, make_checkpoint(checkpoint),
-        make_eviction({"name": eviction, **OPTIONS.get(eviction, {})}),
+        make_eviction(named(eviction) | ({"alpha": 0.5} if eviction == "flop_aware" else {})),
         thinning=make_thinning(thinning),
     )  # fmt: skip
     flops = lambda n, p: 5 * n + n * (n + 2 * p)  # noqa: E731

@@ -7,32 +7,25 @@ from hypothesis import given, settings
 
 from hybridsim.analysis.curve import CacheRules
 from hybridsim.analysis.lockstep import Capacity
-from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.policies import CHECKPOINT, EVICTION, make_checkpoint, make_eviction, make_thinning
 from hybridsim.policies.base import Setting
 from hybridsim.sim.grid import MakePolicies, policy_grid
-from hybridsim.sim.replay import replay
 from hybridsim.sim.setting import setting_for
 from hybridsim.traces import read_trace
-from tests.analysis.workloads import memory_of, traces
+from tests.analysis.workloads import (
+    CACHE_RULES,
+    found_by,
+    found_in_rows,
+    research_cache,
+    traces,
+)
+from tests.policies.parameters import named, named_thinning
 
-NEEDS = {
-    "every": {"tokens": 3},
-    "balanced": {"states": 2},
-    "dp_optimal": {"states": 2, "bin_tokens": 1, "replan": 2},
-    "log": {"minimum": 2},
-    "retention": {"tokens": 4},
-    "tlru": {"threshold_tokens": 4, "next_prompt_tokens": 2},
-    "lhd": {"events": 5},
-}
-EVICTIONS = [{"name": name, **NEEDS.get(name, {})} for name in EVICTION]
-EVICTIONS.append({"name": "lru", "refresh": "consumed"})
-CHECKPOINTS = [{"name": name, **NEEDS.get(name, {})} for name in CHECKPOINT]
-THINNINGS = [
-    None, None, {"name": "path_cap", "max_states": 2}, {"name": "coverage", "max_states": 2},
-]  # fmt: skip
+EVICTIONS = [*map(named, EVICTION), {"name": "lru", "refresh": "consumed"}]
+CHECKPOINTS = [*map(named, CHECKPOINT)]
+THINNINGS = [None, None, named_thinning("path_cap"), named_thinning("coverage")]
 
 
 def makers(requests, rules, checkpoint, eviction, thinning, shared):
@@ -50,13 +43,9 @@ def makers(requests, rules, checkpoint, eviction, thinning, shared):
 
 
 def by_the_cache(requests, rules, make, capacity):
-    cache = RadixCache(
-        memory_of(rules, capacity), rules.page_tokens, make.checkpoint(), make.eviction(),
-        compute_last_token=rules.caps_last_token, cache_outputs=rules.outputs,
-        thinning=make.thinning(),
-    )  # fmt: skip
+    cache = research_cache(rules, capacity, make.checkpoint(), make.eviction(), make.thinning())
     cache.prepare(make.setting())
-    return [(r.num_match_tokens, r.num_hit_tokens) for r in replay(requests, cache)]
+    return found_by(cache, requests)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +54,7 @@ def by_the_cache(requests, rules, make, capacity):
 @settings(max_examples=25)
 @given(
     requests=traces(grids=(1, 2)),
-    rules=st.builds(
-        CacheRules,
-        kv_bytes_per_token=st.integers(1, 3),
-        state_bytes=st.sampled_from([0, 1, 5, 9]),
-        page_tokens=st.sampled_from([1, 2, 3]),
-        outputs=st.booleans(),
-        caps_last_token=st.booleans(),
-    ),
+    rules=CACHE_RULES,
     checkpoint=st.sampled_from(CHECKPOINTS),
     thinning=st.sampled_from(THINNINGS),
     sizes=st.lists(st.integers(4, 90), min_size=2, max_size=3),
@@ -89,9 +71,8 @@ def test_the_grid_equals_the_cache_hit_by_hit(
             policy_grid(requests, rules, make, capacities)
         return
     grid = policy_grid(requests, rules, make, capacities)
-    for row, capacity in enumerate(capacities):
-        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
-        assert list(found) == by_the_cache(requests, rules, make, capacity)
+    expected = [by_the_cache(requests, rules, make, capacity) for capacity in capacities]
+    assert found_in_rows(grid) == expected
 
 
 @pytest.mark.parametrize("eviction", ["lfu", "gdsf", {"name": "lru", "refresh": "consumed"}])
@@ -107,6 +88,5 @@ def test_the_grid_equals_the_cache_on_the_conversation_trace(shared_dir, evictio
     )
     capacities = [Capacity(2 * 2**30), Capacity(8 * 2**30)]
     grid = policy_grid(requests, rules, make, capacities)
-    for row, capacity in enumerate(capacities):
-        found = zip(grid.match_tokens[row].tolist(), grid.hit_tokens[row].tolist(), strict=True)
-        assert list(found) == by_the_cache(requests, rules, make, capacity)
+    expected = [by_the_cache(requests, rules, make, capacity) for capacity in capacities]
+    assert found_in_rows(grid) == expected
