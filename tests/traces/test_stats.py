@@ -1,4 +1,4 @@
-"""Statistics against brute force, conversion round trips, and the numbers published for them."""
+"""Statistics against brute force, and the numbers published for them."""
 
 import resource
 import subprocess
@@ -8,17 +8,14 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from hybridsim.errors import UserError
 from hybridsim.request import Request, Spans
-from hybridsim.traces import TraceStream, open_trace, read_trace
-from hybridsim.traces.convert import write_trace
+from hybridsim.traces import open_trace
 from hybridsim.traces.detect import detect_format
-from hybridsim.traces.reading import Notes
 from hybridsim.traces.stats import matches_within_sessions, reuse_gaps, trace_stats
 from hybridsim.trie import build_trie
+from tests.traces.helpers import stream, traces
 
 Tokens = list[tuple[int, int]]
 
@@ -35,40 +32,6 @@ def common(a: Tokens, b: Tokens) -> int:
     while length < min(len(a), len(b)) and a[length] == b[length]:
         length += 1
     return length
-
-
-@st.composite
-def traces(draw: st.DrawFn) -> list[Request]:
-    """Small traces with few contents, unknown tails and outputs, sessions, links and marks."""
-    pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=0, max_size=4)
-    requests: list[Request] = []
-    now_s = 0.0
-    has_clock = draw(st.booleans())
-    for index in range(draw(st.integers(1, 8))):
-        known = Spans.of(draw(pairs))
-        num_tokens = known.num_tokens + draw(st.integers(0 if len(known) else 1, 3))
-        output = draw(st.one_of(st.integers(0, 3), pairs))
-        now_s += draw(st.integers(0, 5)) / 2
-        requests.append(
-            Request(
-                f"r{index % 5}",
-                Spans(known.ids, known.ends, num_tokens),
-                Spans.unknown(output) if isinstance(output, int) else Spans.of(output),
-                arrival_s=now_s if has_clock else None,
-                session_id=draw(st.sampled_from([None, "a", "b"])),
-                grid_tokens=draw(st.sampled_from([1, 16])),
-                previous=draw(st.integers(0, index - 1)) if index and draw(st.booleans()) else None,
-                delay_s=draw(st.integers(0, 3)) / 2,
-                marks=(1,) if draw(st.booleans()) else (),
-                priority=draw(st.integers(-1, 2)),
-            )
-        )
-    return requests
-
-
-def stream(requests: list[Request], **notes: object) -> TraceStream:
-    has_content = any(len(request.prompt) for request in requests)
-    return TraceStream(iter(requests), "t", "segments", Notes(has_content=has_content, **notes))
 
 
 @given(traces())
@@ -118,76 +81,6 @@ def test_stats_add_up(requests: list[Request]) -> None:
         assert reuse.within_session + reuse.across_sessions == pytest.approx(reuse.token_hit_rate)
         assert reuse.across_sessions >= -1e-12
     assert orjson.loads(orjson.dumps(stats.as_dict()))["num_requests"] == len(requests)
-
-
-def fields(request: Request) -> tuple:
-    return (
-        request.arrival_s, request.session_id, request.grid_tokens, request.previous,
-        request.delay_s, request.marks, request.priority, request.num_prompt_tokens,
-        request.num_output_tokens,
-    )  # fmt: skip
-
-
-@given(traces())
-@settings(max_examples=60)
-def test_segments_keep_everything(tmp_path_factory: pytest.TempPathFactory, requests: list) -> None:
-    path = tmp_path_factory.mktemp("convert") / "out.jsonl"
-    assert write_trace(stream(requests), path, "segments") == len(requests)
-    again = read_trace(path, "segments").requests
-    for before, after in zip(requests, again, strict=True):
-        assert fields(before) == fields(after)
-        assert before.prompt.ends.tolist() == after.prompt.ends.tolist()
-        assert before.output.num_known_tokens == after.output.num_known_tokens
-    for outputs in (False, True):
-        one, two = build_trie(requests, outputs=outputs), build_trie(again, outputs=outputs)
-        assert one.match_tokens.tolist() == two.match_tokens.tolist()
-    twice = path.with_name("twice.jsonl")
-    write_trace(open_trace(path, "segments"), twice, "segments")
-    assert twice.read_bytes() == path.read_bytes()
-
-
-@given(traces())
-@settings(max_examples=60)
-def test_tokens_keep_lengths_and_matches(
-    tmp_path_factory: pytest.TempPathFactory, requests: list[Request]
-) -> None:
-    path = tmp_path_factory.mktemp("convert") / "out.jsonl"
-    if not any(len(r.prompt) for r in requests):
-        with pytest.raises(UserError, match="lengths only"):
-            write_trace(stream(requests), path, "tokens")
-        assert list(path.parent.iterdir()) == []
-        return
-    write_trace(stream(requests), path, "tokens")
-    again = read_trace(path, "tokens").requests
-    for before, after in zip(requests, again, strict=True):
-        assert fields(before) == fields(after)
-    for outputs in (False, True):
-        one, two = build_trie(requests, outputs=outputs), build_trie(again, outputs=outputs)
-        assert one.match_tokens.tolist() == two.match_tokens.tolist()
-
-
-def test_token_ids_survive_conversion(tmp_path: Path) -> None:
-    row = {"id": "a", "tokens": [50, 7, 50], "output": [9, 3]}
-    path = tmp_path / "t.jsonl"
-    path.write_bytes(orjson.dumps(row) + b"\n")
-    write_trace(open_trace(path, "tokens"), tmp_path / "u.jsonl", "tokens")
-    assert orjson.loads((tmp_path / "u.jsonl").read_bytes()) == row
-
-
-def test_a_failed_conversion_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    good = b'{"id": "a", "prompt": [["s", 3]], "output": 1}\n'
-    path.write_bytes(good * 3 + b"oops\n")
-    out = tmp_path / "out.jsonl"
-    out.write_bytes(b"old")
-    with pytest.raises(UserError, match=r"s\.jsonl:4"):
-        write_trace(open_trace(path, "segments"), out, "segments")
-    assert out.read_bytes() == b"old"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl", "s.jsonl"]
-    with pytest.raises(UserError, match="folder does not exist"):
-        write_trace(open_trace(path, "segments"), tmp_path / "no" / "x", "segments")
-    with pytest.raises(UserError, match="--to.*'csv'.*tokens"):
-        write_trace(open_trace(path, "segments"), out, "csv")
 
 
 # name, format, block and token percentages of the reference measurement (rounded as there)
