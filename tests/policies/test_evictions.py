@@ -6,22 +6,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from workbench import KV_BYTES, STATE_BYTES, ask, flops, make_cache, resident, states
 
 from hybridsim.cache.pools import SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.errors import UserError
-from hybridsim.models import get_model
 from hybridsim.policies import make_checkpoint, make_eviction
 from hybridsim.policies.base import Setting
-from hybridsim.policies.eviction.lhd import _EDGES, _MIDDLES, NUM_AGES, hit_density
-from hybridsim.policies.eviction.prefix_name import prefix_name
-from hybridsim.policies.eviction.scoring import spread
 from hybridsim.request import Request, Spans
 from hybridsim.sim.replay import replay
-from hybridsim.sim.setting import PrefillFlops, setting_for
 
 
 def kept_kv(texts, eviction, pages, **kwargs):
@@ -216,82 +209,3 @@ def test_random_leaf_draws_evenly_and_spares_the_marked():
     assert all(60 < first[letter] < 140 for letter in "abcd")
     # e came in the new phase, so it is marked and never goes before the other three
     assert set(second) == set("abcd")
-
-
-@given(st.lists(st.tuples(st.integers(0, NUM_AGES - 1), st.integers(0, 9), st.integers(0, 9)),
-                min_size=1, max_size=10))  # fmt: skip
-def test_hit_density_by_its_definition(events):
-    hits, evictions = np.zeros(NUM_AGES), np.zeros(NUM_AGES)
-    for age, num_hits, num_evictions in events:
-        hits[age] += num_hits
-        evictions[age] += num_evictions
-    density = hit_density(hits, evictions)
-    for age in range(NUM_AGES):
-        later = range(age, NUM_AGES)
-        lived = sum((hits[b] + evictions[b]) * (_MIDDLES[b] - _EDGES[age]) for b in later)
-        expected = sum(hits[b] for b in later) / lived if lived > 0 else 0.0
-        assert density[age] == pytest.approx(expected)
-
-
-def test_lhd_learns_that_the_reused_class_is_worth_keeping():
-    # In 20 rounds x is used again after each y, and no y ever. Then two ys come between, of which
-    # LRU keeps the last and lets x go: 4 pages hold two of them.
-    texts = [text for n in range(20) for text in ("xx", chr(1000 + n) * 2)]
-    texts += [text for n in range(20) for text in ("xx", chr(2000 + n) * 2, chr(3000 + n) * 2)]
-    requests = [ask(text) for text in texts]
-    hits = []
-    for eviction in ({"name": "lhd", "events": 10}, "lru"):
-        cache = make_cache(requests, "none", eviction, pages=4, slots=0, state_bytes=0,
-                           compute_last_token=False)  # fmt: skip
-        hits.append(sum(r.num_hit_tokens for r in replay(requests, cache)[43:]))
-    # 19 rounds of 2 tokens follow that of the change; one may be lost to the new, longer age.
-    assert hits[0] >= 36
-    assert hits[1] == 0
-
-
-def test_spread_is_min_max_and_one_where_all_are_equal():
-    assert spread(np.array([1.0, 3.0, 2.0])).tolist() == [0, 1, 0.5]
-    assert spread(np.array([2.0, 2.0])).tolist() == [1, 1]
-    assert spread(np.array([])).tolist() == []
-
-
-pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=4)
-
-
-@given(one=pairs, two=pairs, end=st.integers(1, 20))
-def test_a_prefix_name_is_the_prefix(one, two, end):
-    requests = [Request("", Spans.of(x), Spans.unknown(0)) for x in (one, two)]
-    end = min(end, *(r.num_prompt_tokens for r in requests))
-
-    def tokens(spans):
-        found, start = [], 0
-        for content_id, stop in zip(spans.ids.tolist(), spans.ends.tolist(), strict=True):
-            found += [(content_id, offset) for offset in range(stop - start)]
-            start = stop
-        return found[:end]
-
-    equal = tokens(requests[0].prompt) == tokens(requests[1].prompt)
-    assert (prefix_name(requests[0], end) == prefix_name(requests[1], end)) == equal
-
-
-def test_a_prefix_name_reaches_into_the_output():
-    whole, parts = ask("aab"), ask("a", "ab")
-    assert prefix_name(whole, 3) == prefix_name(parts, 3)
-    assert prefix_name(whole, 2) != prefix_name(whole, 3)
-
-
-@pytest.mark.parametrize("name", ["qwen3.5-0.8b", "kimi-linear-48b-a3b", "minimax-text-01"])
-def test_fast_prefill_flops_equal_the_models(name):
-    model = get_model(name)
-    fast = PrefillFlops(model)
-    for n, p in ((1, 0), (63, 1), (64, 0), (1000, 4097)):
-        assert fast(n, p) == model.prefill_flops(n, p).total
-
-
-def test_a_setting_takes_its_sizes_from_the_model():
-    model = get_model("qwen3.5-0.8b")
-    setting = setting_for([ask("a")], model, 3, shared=True)
-    assert setting.kv_bytes_per_token == model.kv_bytes_per_token
-    assert setting.state_bytes == model.state_bytes
-    assert setting.shared
-    assert setting.rng.random() == np.random.default_rng(3).random()
