@@ -1,8 +1,10 @@
-"""The machine line of every measured file: card, driver, versions, commit, date."""
+"""The machine line of every measured file, and how such files are written."""
 
+import json
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import torch
 
@@ -37,3 +39,12 @@ def describe_machine(commit: str = "") -> dict[str, str]:
         "commit": commit or _output("git", "rev-parse", "--short", "HEAD"),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
+
+
+def save_json(path: Path, data: object, indent: int | None = 1) -> None:
+    """Write beside and rename, so that an interruption leaves the old file whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    separators = None if indent else (",", ":")
+    beside.write_text(json.dumps(data, indent=indent, separators=separators))
+    beside.replace(path)

@@ -90,13 +90,16 @@ def make_plan(
             chunks += [(cut, min(chunk_size, start + length - cut), index) for cut in cuts]
         first_token += task.num_tokens
     return PackedPlan(
-        _table(segments, 3, device),
-        _table(sequences, 4, device),
-        _table(chunks, 3, device),
+        int_table(segments, 3, device),
+        int_table(sequences, 4, device),
+        int_table(chunks, 3, device),
         chunk_size,
         first_token,
     )
 
 
-def _table(rows: Sequence[tuple[int, ...]], width: int, device: torch.device | str) -> torch.Tensor:
+def int_table(
+    rows: Sequence[tuple[int, ...]], width: int, device: torch.device | str
+) -> torch.Tensor:
+    """int32 `[len(rows), width]` on `device`."""
     return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(-1, width)).to(device)

@@ -6,7 +6,6 @@ copy_on_write and tail_replay: see `reuse_studies`.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
 from hybridsim.kernels.bench.timing import Call, time_graph
 from hybridsim.kernels.chunk_study import chunk_size
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.machine import describe_machine, save_json
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
 from hybridsim.kernels.reuse_studies import copy_on_write, tail_replay
@@ -168,7 +167,7 @@ def main() -> None:
                 f"{value:.3e}" if isinstance(value, float) else str(value) for value in row.values()
             )
             say(f"{name} {' '.join(cells)}")
-    options.out.write_text(json.dumps(results, indent=1))
+        save_json(options.out, results)  # after each study: a run that is stopped keeps the others
 
 
 if __name__ == "__main__":

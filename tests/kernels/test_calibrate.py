@@ -101,6 +101,7 @@ def calibrate(monkeypatch, tmp_path):
     monkeypatch.setattr(program, "PARTS", part)
     monkeypatch.setattr(program, "time_calls", lambda calls, factor: note(calls))
     monkeypatch.setattr(program, "time_step", lambda model, shape, seed: note(("step", shape)))
+    monkeypatch.setattr(program, "sustained_record", lambda model, shape: {"sustained_s": 1e-3})
     monkeypatch.setattr(program, "_SAVE_EVERY_S", 0.0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
 

@@ -12,7 +12,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from hybridsim.kernels.bench.timing import rounds_of, time_graph  # noqa: E402
-from hybridsim.kernels.calibrate.clock import time_calls  # noqa: E402
+from hybridsim.kernels.calibrate.clock import time_calls, time_sustained  # noqa: E402
 
 
 class Gpu:
@@ -76,11 +76,29 @@ def test_both_clocks_tell_a_call_s_time_with_little_of_the_launch(monkeypatch, c
     assert timing.high_s - timing.low_s < 1e-9
 
 
-@pytest.mark.parametrize(("call_s", "replays", "samples"), [(1e-3, 10, 7), (20e-3, 4, 3)])
-def test_calibration_repeats_long_calls_less(monkeypatch, call_s, replays, samples):
-    """After three replays that choose the rounds: 3 and 7, or 1 and 3 of more than 10 ms."""
-    gpu = Gpu(monkeypatch, call_s)
+@pytest.mark.parametrize(
+    ("call_s", "looks", "samples", "rests"),
+    [(1e-3, 3, 7, 0), (8e-3, 1, 5, 0), (20e-3, 1, 3, 1), (50e-3, 1, 3, 0)],
+)
+def test_calibration_measures_in_bursts(monkeypatch, call_s, looks, samples, rests):
+    """A look or three for the rounds, one for the samples: as many as 40 ms hold, from 3 to 7."""
+    gpu, slept = Gpu(monkeypatch, call_s), []
+    monkeypatch.setattr("time.sleep", slept.append)
     timing = time_calls([gpu.call], per_call=2.0)
     assert timing.num_samples == samples
-    assert len(gpu.replays) == 3 + replays
+    assert len(gpu.replays) == looks + 1 + samples
+    assert slept == [0.1] * rests
     assert timing.median_s == pytest.approx(2 * call_s)
+
+
+def test_sustained_time_is_that_of_the_second_half(monkeypatch):
+    """A card that takes 10 ms a call for the first quarter second and 12 ms from then on."""
+    gpu = Gpu(monkeypatch, 10e-3)
+
+    def replay(graph):
+        gpu.call_s = 10e-3 if gpu.now_s < 0.25 else 12e-3
+        gpu.now_s += gpu.call_s * graph.calls
+
+    monkeypatch.setattr(gpu, "replay", replay)
+    assert time_sustained(gpu.call) == pytest.approx(12e-3)
+    assert 0.5 <= gpu.now_s < 0.55

@@ -12,15 +12,15 @@ from hybridsim.kernels.launch import num_multiprocessors
 def query_block(cache: PagedKV, chunks: Sequence[tuple[int, int]], num_heads: int) -> int:
     """Rows of a query block that suit these (new, prefix) tokens: what to make the work with.
 
-    Small blocks while there are too few to fill the card, unless long prefixes (in the mean over
-    new tokens) would then be read twice as often for nothing.
+    Small blocks while there are too few to fill the card, unless prefixes (in the mean over new
+    tokens) are longer than these: they can be cut, and would be read twice as often.
     """
     size = cache.keys.shape[3]
     num_tokens = sum(new for new, _ in chunks)
     if size > 256 or num_tokens <= 64:
         return 64
     few = triton.cdiv(num_tokens, 128) * num_heads <= num_multiprocessors(cache.keys.device)
-    is_short = sum(new * prefix for new, prefix in chunks) <= 4 * num_tokens**2
+    is_short = sum(new * prefix for new, prefix in chunks) <= num_tokens**2
     return 64 if size == 256 and few and is_short else 128
 
 
@@ -43,7 +43,7 @@ def tile_of(cache: PagedKV, query_rows: int, num_programs: int, has_prefix: bool
         return Tile(32, 8, 2)
     bulk = not has_prefix
     if size == 256:
-        return Tile(64, 8, 2, bulk) if query_rows == 128 else Tile(32, 4, 3, bulk)
+        return Tile(64, 8, 2, bulk) if query_rows == 128 else Tile(32, 4, 3, True)
     if query_rows < 128:
         return Tile(64, 4, 3, bulk)
     # Two programs a multiprocessor, one's softmax beside the other's products, if all fit at once.

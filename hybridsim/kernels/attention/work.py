@@ -1,19 +1,20 @@
 """Which program of attention prefill does what: made once a step on the host, for all layers."""
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from hybridsim.kernels.launch import num_multiprocessors, require
+from hybridsim.kernels.plan import int_table
 
-# A block of queries with this much more than its fair share of keys is cut into pieces. Pieces are
-# joined again, which for one of 256 keys costs about as much as the keys themselves.
-UNEVEN = 1.25
-_SHORTEST, _LONGEST = 256, 2048
-# Programs that a multiprocessor takes at once, about.
-_RESIDENT = 1.9
+# Pieces are tried in these lengths. Joining one again costs about as much as so many keys more
+# (128 rows of 256 channels, H200), and pieces must save so much of the time or nothing is cut.
+_LIMITS = (8192, 4096, 2048, 1024, 512, 256)
+_JOIN_KEYS, _LEAST_GAIN = 200, 0.08
+# From so many programs a multiprocessor on, they fill the gaps of one another.
+_MANY = 8
 # Cuts of a prefix are multiples of this: whole tiles of keys.
 _STEP = 64
 
@@ -52,8 +53,8 @@ def make_work(
     require(query_rows >= 1, f"query_rows is {query_rows}; allowed: at least 1")
     require(all(min(chunk) >= 0 for chunk in chunks), f"negative tokens in {chunks}")
     blocks = _blocks(chunks, query_rows)
-    keys = [prefix + seen for *_, prefix, seen in blocks]
-    limit = piece_limit(keys, num_heads, num_multiprocessors(torch.device(device)))
+    spans = [(prefix, seen) for *_, prefix, seen in blocks]
+    limit = piece_limit(spans, num_heads, num_multiprocessors(torch.device(device)))
     pieces, joins, num_parts = [], [], 0
     for first, rows, sequence, start, prefix, seen in blocks:
         cuts = cut(prefix, seen, limit)
@@ -65,7 +66,7 @@ def make_work(
             pieces.append((first, rows, sequence, start, begin, end, new_end, part))
     pieces.sort(key=lambda piece: piece[4] - piece[5] - piece[6])
     return PrefillWork(
-        _table(pieces, 8, device), _table(joins, 4, device), query_rows, len(blocks),
+        int_table(pieces, 8, device), int_table(joins, 4, device), query_rows, len(blocks),
         sum(new for new, _ in chunks), num_parts, max((n for *_, n in joins), default=0),
         any(prefix for new, prefix in chunks if new),
     )  # fmt: skip
@@ -82,19 +83,33 @@ def _blocks(chunks: Sequence[Span], query_rows: int) -> list[tuple[int, int, int
     return blocks
 
 
-def piece_limit(keys: Sequence[int], num_heads: int, multiprocessors: int) -> int | None:
-    """Keys of a piece where blocks of so many keys are uneven, else None: nothing is cut.
-
-    A fair share is what each program would take if all that run at once had the same. Pieces are
-    the power of two below it, from 256 to 2048 keys.
-    """
-    fair = sum(keys) * num_heads / (_RESIDENT * multiprocessors)
-    if max(keys, default=0) <= UNEVEN * max(fair, _SHORTEST):
+def piece_limit(blocks: Sequence[Span], num_heads: int, multiprocessors: int) -> int | None:
+    """Keys of a piece with which `(prefix, new tokens seen)` blocks are done first, None: uncut."""
+    if not any(prefix for prefix, _ in blocks):
         return None
-    limit = _LONGEST
-    while limit > _SHORTEST and limit > fair:
-        limit //= 2
-    return limit
+
+    def keys_of(limit: int | None) -> float:
+        lengths = []
+        for prefix, seen in blocks:
+            cuts = cut(prefix, seen, limit)
+            join = _JOIN_KEYS if len(cuts) > 1 else 0
+            lengths += [end - begin + new + join for begin, end, new in cuts]
+        return makespan(lengths, num_heads, multiprocessors)
+
+    # Of equals the longest, which has the fewest parts.
+    best = min(_LIMITS, key=keys_of)
+    return best if keys_of(best) < (1 - _LEAST_GAIN) * keys_of(None) else None
+
+
+def makespan(lengths: Sequence[int], copies: int, machines: int) -> float:
+    """When the last of `copies` jobs of each length ends, the longest given out first."""
+    if len(lengths) * copies > _MANY * machines:
+        return max(sum(lengths) * copies / machines, max(lengths))
+    ends = [0] * machines
+    for length in sorted(lengths, reverse=True):
+        for _ in range(copies):
+            heapq.heapreplace(ends, ends[0] + length)
+    return max(ends)
 
 
 def cut(prefix: int, seen: int, limit: int | None) -> list[tuple[int, int, int]]:
@@ -103,7 +118,7 @@ def cut(prefix: int, seen: int, limit: int | None) -> list[tuple[int, int, int]]
     The first piece also takes the new tokens, which are not cut.
     """
     first = prefix if limit is None else max(0, limit - seen) // _STEP * _STEP
-    if limit is None or prefix + seen <= UNEVEN * limit or first >= prefix:
+    if limit is None or prefix + seen <= limit or first >= prefix:
         return [(0, prefix, seen)]
     count = -(-(prefix - first) // limit)
     length = -(-(prefix - first) // (count * _STEP)) * _STEP
@@ -111,7 +126,3 @@ def cut(prefix: int, seen: int, limit: int | None) -> list[tuple[int, int, int]]
         (0, first, seen),
         *((at, min(at + length, prefix), 0) for at in range(first, prefix, length)),
     ]
-
-
-def _table(rows: Sequence[tuple[int, ...]], width: int, device: torch.device | str) -> torch.Tensor:
-    return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(-1, width)).to(device)

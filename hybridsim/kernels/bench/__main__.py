@@ -1,7 +1,6 @@
 """`python -m hybridsim.kernels.bench --out table.json`: floors first, then check and time rows."""
 
 import argparse
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ from hybridsim.kernels.bench.case import Case, disagreement
 from hybridsim.kernels.bench.floors import Floors, measure_floors
 from hybridsim.kernels.bench.timing import Timing, time_eager, time_graph
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.machine import describe_machine, save_json
 
 GROUPS: dict[str, Callable[[bool, bool], Iterator[Case]]] = {
     "copy": memory_cases.copy_cases,
@@ -91,6 +90,7 @@ def main() -> None:
     say(f"copy {floors.copy_bytes_per_s / 1e12:.2f} TB/s, "
         f"matmul {floors.matmul_flops_per_s / 1e12:.0f} TFLOP/s")  # fmt: skip
     rows: list[dict[str, object]] = []
+    table = {"machine": describe_machine(options.commit), "floors": asdict(floors), "rows": rows}
     for group in options.only:
         for case in GROUPS[group](options.quick, not options.no_rivals):
             try:
@@ -101,14 +101,8 @@ def main() -> None:
                 rows.append({"op": case.op, **case.shape, "error": text})
                 say(f"{case.op} {case.label}: {text}"[:300])
             torch.cuda.empty_cache()
-    if options.out is not None:
-        table = {
-            "machine": describe_machine(options.commit),
-            "floors": asdict(floors),
-            "rows": rows,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(table, indent=1))
+            if options.out is not None:  # after each row: a run that is stopped keeps the others
+                save_json(options.out, table)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,15 @@ from hybridsim.kernels.bench.timing import time_eager, time_graph
 from hybridsim.kernels.calibrate.clock import time_calls
 from hybridsim.kernels.calibrate.grids import AXES, points
 from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
-from hybridsim.kernels.calibrate.steps import draw_step, step_record, time_step
+from hybridsim.kernels.calibrate.steps import (
+    SUSTAINED,
+    draw_step,
+    step_record,
+    sustained_record,
+    time_step,
+)
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.machine import describe_machine, save_json
 from hybridsim.kernels.model.model import HybridModel, check_model, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
 
@@ -28,17 +34,10 @@ NUM_SLOTS = 560
 # that they come from memory all the same.
 POOL_TOKENS = 2**20
 # The second was never drawn before the profiles that ship were final.
-FIT_SEED, HELD_OUT_SEED = 1, 20261201
+FIT_SEED, HELD_OUT_SEED = 1, 20261202
 _SAVE_EVERY_S = 10.0
 
 Profile = dict[str, Any]
-
-
-def save(path: Path, profile: Profile) -> None:
-    """Write beside and rename, so that an interruption leaves the old file whole."""
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(profile, indent=None, separators=(",", ":")))
-    beside.replace(path)
 
 
 def load_or_start(path: Path, model: str, tp: int, commit: str) -> Profile:
@@ -83,15 +82,16 @@ def describe_model(model: HybridModel) -> Profile:
 class Measurement:
     """One run of the program: fills in what the profile at `path` lacks."""
 
-    def __init__(self, path: Path, profile: Profile, spec: ModelSpec) -> None:
+    def __init__(self, path: Path, profile: Profile, spec: ModelSpec, commit: str) -> None:
         self.path, self.profile = path, profile
+        self.commit = describe_machine(commit)["commit"]
         self.model = HybridModel(spec, NUM_SLOTS, POOL_TOKENS // 16)
         self.start_s = self.saved_s = time.monotonic()
 
     def save(self, is_due: bool = True) -> None:
         """Write the profile: at once, or if the last time is long ago."""
         if is_due or time.monotonic() - self.saved_s > _SAVE_EVERY_S:
-            save(self.path, self.profile)
+            save_json(self.path, self.profile, indent=None)
             self.saved_s = time.monotonic()
 
     def report(self, what: str, count: int) -> None:
@@ -106,7 +106,8 @@ class Measurement:
 
     def part(self, name: str, thin: int) -> None:
         """The points of one part that the profile lacks."""
-        empty = {"axes": list(AXES[name]), "points": []}
+        # Each part names its commit: a profile may be completed by later code.
+        empty = {"axes": list(AXES[name]), "commit": self.commit, "points": []}
         table = self.profile["operators"].setdefault(name, empty)
         done = {tuple(point["at"]) for point in table["points"]}
         for at in points(name, thin):
@@ -118,6 +119,14 @@ class Measurement:
         torch.cuda.empty_cache()
         self.save()
         self.report(name, len(table["points"]))
+
+    def sustained(self) -> None:
+        """What steps that go on without rest take, where the profile does not say."""
+        if "sustained" not in self.profile:
+            self.profile["sustained"] = [sustained_record(self.model, x) for x in SUSTAINED]
+            torch.cuda.empty_cache()
+        self.save()
+        self.report("sustained steps", len(SUSTAINED))
 
     def steps(self, what: str, steps: list[Any], count: int, seed: int) -> None:
         """Random whole steps, until there are `count`."""
@@ -159,10 +168,11 @@ def run(options: argparse.Namespace) -> None:
     if not torch.cuda.is_available():
         raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
     profile = load_or_start(options.out, options.model, options.tp, options.commit)
-    measurement = Measurement(options.out, profile, spec)
+    measurement = Measurement(options.out, profile, spec, options.commit)
     measurement.machine()
     for name in parts_of(measurement.model):
         measurement.part(name, options.thin)
+    measurement.sustained()
     measurement.steps("fit steps", profile["fit_steps"], options.fit_steps, FIT_SEED)
     if options.held_out and options.held_out_out is not None:
         held_out = load_held_out(options.held_out_out, profile)

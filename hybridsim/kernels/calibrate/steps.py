@@ -3,7 +3,7 @@
 import numpy as np
 
 from hybridsim.kernels.bench.timing import Timing
-from hybridsim.kernels.calibrate.clock import time_calls
+from hybridsim.kernels.calibrate.clock import time_calls, time_sustained
 from hybridsim.kernels.model.batch import StepShape
 from hybridsim.kernels.model.model import HybridModel
 
@@ -37,6 +37,23 @@ def time_step(model: HybridModel, shape: StepShape, seed: int) -> Timing:
     """Seconds of one whole step in a CUDA graph."""
     batch = model.batch(shape, seed)
     return time_calls([lambda: model.step(batch)])
+
+
+# Prefill of a whole budget, prefill beside decodes, decodes alone.
+SUSTAINED = (
+    StepShape(((8000, 0),), ()),
+    StepShape(((2000, 2000), (1000, 0)), (2000,) * 64),
+    StepShape((), (2000,) * 256),
+)
+
+
+def sustained_record(model: HybridModel, shape: StepShape) -> dict[str, object]:
+    """A step's seconds in a burst and after half a second of nothing else, when the card may have
+    come to its power limit."""
+    batch = model.batch(shape, 0)
+    burst = time_step(model, shape, seed=0)
+    sustained_s = time_sustained(lambda: model.step(batch))
+    return {**step_record(shape, burst), "sustained_s": sustained_s}
 
 
 def step_record(shape: StepShape, timing: Timing) -> dict[str, object]:
