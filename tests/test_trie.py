@@ -6,20 +6,9 @@ from hypothesis import strategies as st
 
 from hybridsim.request import Request, Spans
 from hybridsim.trie import ROOT, Trie, TrieBuilder, build_trie
+from tests.plain import num_common, spelled, tokens_of
 
 Pairs = list[tuple[int, int]]
-
-
-def tokens_of(pairs: Pairs) -> list[tuple[int, int]]:
-    """A token is its content id and its place in the span; that is what spans mean."""
-    return [(name, place) for name, length in pairs for place in range(length)]
-
-
-def common(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
-    length = 0
-    while length < min(len(a), len(b)) and a[length] == b[length]:
-        length += 1
-    return length
 
 
 def request(index: int, pairs: Pairs, num_unknown: int = 0, output: Pairs | None = None) -> Request:
@@ -31,15 +20,13 @@ def request(index: int, pairs: Pairs, num_unknown: int = 0, output: Pairs | None
 
 def path_tokens(trie: Trie, requests: list[Request], node: int) -> list[tuple[int, int]]:
     """The tokens that the path to `node` spells, put together from its nodes' first requests."""
-    spelled: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []
     for part in trie.path(node):
         whole = requests[trie.first_request[part]]
-        joined = whole.prompt.joined(whole.output)
-        lengths = np.diff(joined.ends, prepend=0)
-        tokens = tokens_of(list(zip(joined.ids.tolist(), lengths.tolist(), strict=True)))
-        assert trie.start_tokens[part] == len(spelled)
-        spelled += tokens[trie.start_tokens[part] : trie.end_tokens[part]]
-    return spelled
+        tokens = tokens_of(whole.prompt.joined(whole.output))
+        assert trie.start_tokens[part] == len(found)
+        found += tokens[trie.start_tokens[part] : trie.end_tokens[part]]
+    return found
 
 
 # Few ids and lengths, so that splits inside spans, repeats and self-similar prompts are common.
@@ -52,8 +39,8 @@ def test_matches_and_terminals_equal_brute_force(rows: list[tuple[Pairs, int]]) 
     trie = build_trie(requests)
     earlier: list[list[tuple[int, int]]] = []
     for index, (pairs, _) in enumerate(rows):
-        tokens = tokens_of(pairs)
-        best = max((common(tokens, other) for other in earlier), default=0)
+        tokens = spelled(pairs)
+        best = max((num_common(tokens, other) for other in earlier), default=0)
         assert trie.match_tokens[index] == best
         ends = np.cumsum([length for _, length in pairs])
         assert trie.match_spans[index] == int(np.sum(ends <= best))
@@ -67,10 +54,10 @@ def test_outputs_are_found_by_later_prompts(rows: list[tuple[Pairs, Pairs]]) -> 
     trie = build_trie(requests, outputs=True)
     earlier: list[list[tuple[int, int]]] = []
     for index, (pairs, output) in enumerate(rows):
-        tokens = tokens_of(pairs)
-        assert trie.match_tokens[index] == max((common(tokens, o) for o in earlier), default=0)
+        tokens = spelled(pairs)
+        assert trie.match_tokens[index] == max((num_common(tokens, o) for o in earlier), default=0)
         assert path_tokens(trie, requests, int(trie.terminal[index])) == tokens
-        whole = tokens + tokens_of(output)
+        whole = tokens + spelled(output)
         assert path_tokens(trie, requests, int(trie.full_terminal[index])) == whole
         earlier.append(whole)
 
@@ -79,7 +66,7 @@ def test_outputs_are_found_by_later_prompts(rows: list[tuple[Pairs, Pairs]]) -> 
 def test_the_structure_is_a_compressed_trie(rows: list[Pairs]) -> None:
     requests = [request(i, pairs) for i, pairs in enumerate(rows)]
     trie = build_trie(requests)
-    distinct = {tuple(tokens_of(p)[:n]) for p in rows for n in range(1, len(tokens_of(p)) + 1)}
+    distinct = {tuple(spelled(p)[:n]) for p in rows for n in range(1, len(spelled(p)) + 1)}
     assert int(trie.node_tokens().sum()) == len(distinct)
     children = np.bincount(trie.parent[1:], minlength=trie.num_nodes)
     is_end = np.isin(np.arange(trie.num_nodes), trie.terminal)

@@ -7,7 +7,8 @@ everything that could be kept. Nothing here uses the code under test.
 from itertools import combinations
 
 from tests.analysis.optimum import _load, _maximise
-from tests.analysis.workloads import cached_tokens, tokens_of
+from tests.analysis.workloads import cached_tokens
+from tests.plain import tokens_of
 
 
 class BatchTwin:

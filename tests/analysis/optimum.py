@@ -6,7 +6,8 @@ from itertools import combinations
 import highspy
 import numpy as np
 
-from tests.analysis.workloads import cached_tokens, tokens_of
+from tests.analysis.workloads import cached_tokens
+from tests.plain import tokens_of
 
 
 class TokenProblem:

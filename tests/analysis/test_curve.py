@@ -21,9 +21,9 @@ from tests.analysis.workloads import (
     list_lru,
     replay_lists,
     request_of,
-    tokens_of,
     traces,
 )
+from tests.plain import tokens_of
 
 POLICIES = [
     "none",

@@ -16,6 +16,7 @@ from hybridsim.policies import make_checkpoint, make_eviction
 from hybridsim.policies.base import Setting
 from hybridsim.request import Request, Spans
 from hybridsim.sim.replay import replay
+from tests.plain import tokens_of
 
 CACHE_RULES = st.builds(
     CacheRules,
@@ -56,16 +57,6 @@ def request_of(index, prompt, output, known=True, grid=1):
         spans if known else Spans.unknown(len(output)),
         grid_tokens=grid,
     )
-
-
-def tokens_of(spans):
-    """Content of each token: (content id, offset into its span)."""
-    starts = np.concatenate([[0], spans.ends[:-1]]) if len(spans) else []
-    return [
-        (int(content), offset)
-        for content, start, end in zip(spans.ids, starts, spans.ends, strict=True)
-        for offset in range(end - start)
-    ]
 
 
 def cached_tokens(request, outputs):

@@ -2,24 +2,19 @@
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from twin import tokens_of
 
 from hybridsim.cache.edge import Edge, PathKey
 from hybridsim.request import Spans
+from tests.plain import num_common, tokens_of
 
 pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=5)
-
-
-def _common(left, right) -> int:
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
-                min(len(left), len(right)))  # fmt: skip
 
 
 @given(pairs, pairs, st.sampled_from([1, 2, 3]), st.data())
 def test_agreement_is_the_common_prefix_of_the_tokens(ours, theirs, page, data):
     ours, theirs = Spans.of(ours), Spans.of(theirs)
     our_tokens, their_tokens = tokens_of(ours), tokens_of(theirs)
-    common = _common(our_tokens, their_tokens)
+    common = num_common(our_tokens, their_tokens)
     # the tree compares an edge only where the first page agrees already
     assume(common > 0)
     start = data.draw(st.integers(0, common - 1))
@@ -36,7 +31,8 @@ def test_page_keys_are_equal_exactly_if_the_pages_hold_equal_tokens(ours, theirs
     ours, theirs = Spans.of(ours), Spans.of(theirs)
     our_tokens, their_tokens = tokens_of(ours), tokens_of(theirs)
     our_key, their_key = PathKey(ours, page), PathKey(theirs, page)
-    position = _common(our_tokens, their_tokens) // page * page  # siblings part inside this page
+    # siblings part inside this page
+    position = num_common(our_tokens, their_tokens) // page * page
     keys = [key.page_key_at(key.index_at(position), position) for key in (our_key, their_key)]
     for key, tokens in zip(keys, (our_tokens, their_tokens), strict=True):
         assert (key is None) == (position + page > len(tokens))

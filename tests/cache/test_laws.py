@@ -20,6 +20,7 @@ from hybridsim.policies import (
 from hybridsim.policies.base import LAYOUTS, RankingPolicy, Setting
 from hybridsim.request import Request, Spans
 from hybridsim.sim.replay import replay, serve
+from tests.plain import num_common, tokens_of
 from tests.policies.parameters import named, named_thinning
 
 pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6)), min_size=1, max_size=5)
@@ -180,18 +181,10 @@ def test_unlimited_memory_with_a_state_everywhere_reaches_the_attention_only_ide
     )
     seen: list[tuple] = []
     for request, record in zip(requests, replay(requests, cache), strict=True):
-        tokens = [
-            (int(i), o) for i, s, e in zip(request.prompt.ids, [0, *request.prompt.ends[:-1]],
-                                           request.prompt.ends, strict=True) for o in range(e - s)
-        ]  # fmt: skip
-        best = max((_common(tokens, other) for other in seen), default=0)
+        tokens = tokens_of(request.prompt)
+        best = max((num_common(tokens, other) for other in seen), default=0)
         assert record.num_hit_tokens == min(best, len(tokens) - 1)
         seen.append(tokens)
-
-
-def _common(left, right) -> int:
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
-                min(len(left), len(right)))  # fmt: skip
 
 
 RANKED = [name for name in EVICTION if issubclass(EVICTION[name], RankingPolicy)]

@@ -7,17 +7,9 @@ all tokens up to its end; a state by all tokens before it. Every rule is written
 from dataclasses import dataclass, field
 from math import lcm
 
-Token = tuple[int, int]
+from tests.plain import Token, tokens_of
+
 Prefix = tuple[Token, ...]
-
-
-def tokens_of(spans) -> Prefix:
-    """Tokens of known content, one by one."""
-    tokens, start = [], 0
-    for content_id, end in zip(spans.ids.tolist(), spans.ends.tolist(), strict=True):
-        tokens += [(content_id, offset) for offset in range(end - start)]
-        start = end
-    return tuple(tokens)
 
 
 @dataclass(eq=False)
@@ -58,7 +50,7 @@ class Twin:
 
     def lookup(self, spans) -> tuple[int, int, int]:
         """(match, hit, deepest position whose state was there once), in tokens."""
-        tokens = tokens_of(spans)
+        tokens = tuple(tokens_of(spans))
         match = 0
         while match + self.page <= len(tokens) and tokens[: match + self.page] in self.pages:
             match += self.page
@@ -140,7 +132,7 @@ class Twin:
 
     def acquire(self, request, positions) -> TwinLease | None:
         match, hit, _ = self.lookup(request.prompt)
-        tokens = tokens_of(request.prompt.joined(request.output))
+        tokens = tuple(tokens_of(request.prompt.joined(request.output)))
         n = request.num_prompt_tokens
         last = n + max(request.num_output_tokens - 1, 0)
         need = -(-n // self.page) - match // self.page

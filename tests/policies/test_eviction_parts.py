@@ -11,6 +11,7 @@ from hybridsim.policies.eviction.prefix_name import prefix_name
 from hybridsim.policies.eviction.scoring import spread
 from hybridsim.request import Request, Spans
 from hybridsim.sim.setting import PrefillFlops, setting_for
+from tests.plain import tokens_of
 
 
 def test_spread_is_min_max_and_one_where_all_are_equal():
@@ -27,14 +28,7 @@ def test_a_prefix_name_is_the_prefix(one, two, end):
     requests = [Request("", Spans.of(x), Spans.unknown(0)) for x in (one, two)]
     end = min(end, *(r.num_prompt_tokens for r in requests))
 
-    def tokens(spans):
-        found, start = [], 0
-        for content_id, stop in zip(spans.ids.tolist(), spans.ends.tolist(), strict=True):
-            found += [(content_id, offset) for offset in range(stop - start)]
-            start = stop
-        return found[:end]
-
-    equal = tokens(requests[0].prompt) == tokens(requests[1].prompt)
+    equal = tokens_of(requests[0].prompt)[:end] == tokens_of(requests[1].prompt)[:end]
     assert (prefix_name(requests[0], end) == prefix_name(requests[1], end)) == equal
 
 

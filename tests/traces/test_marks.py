@@ -1,7 +1,5 @@
 """Marks that a trace option writes: against all pairs of prompts, and lines made by hand."""
 
-from itertools import takewhile
-
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -14,21 +12,10 @@ from hybridsim.request import Request, Spans
 from hybridsim.traces import read_trace
 from hybridsim.traces.marks import shared_ends, with_marks
 from hybridsim.traces.reading import Notes
+from tests.plain import num_common, tokens_of
 
 pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=5)
 sessions = st.sampled_from([None, "a", "b", "c"])
-
-
-def tokens_of(spans):
-    found, start = [], 0
-    for content_id, end in zip(spans.ids.tolist(), spans.ends.tolist(), strict=True):
-        found += [(content_id, place) for place in range(end - start)]
-        start = end
-    return found
-
-
-def common(one, other):
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 @given(prompts=st.lists(st.tuples(pairs, sessions), min_size=1, max_size=12))
@@ -42,7 +29,10 @@ def test_shared_is_the_longest_prefix_that_another_session_has(prompts):
         return i != j and (prompts[i][1] is None or prompts[i][1] != prompts[j][1])
 
     expected = [
-        max((common(tokens[i], tokens[j]) for j in range(len(tokens)) if is_other(i, j)), default=0)
+        max(
+            (num_common(tokens[i], tokens[j]) for j in range(len(tokens)) if is_other(i, j)),
+            default=0,
+        )
         for i in range(len(tokens))
     ]
     assert shared_ends(requests) == expected

@@ -10,28 +10,13 @@ import orjson
 import pytest
 from hypothesis import given
 
-from hybridsim.request import Request, Spans
+from hybridsim.request import Request
 from hybridsim.traces import open_trace
 from hybridsim.traces.detect import detect_format
 from hybridsim.traces.stats import matches_within_sessions, reuse_gaps, trace_stats
 from hybridsim.trie import build_trie
+from tests.plain import num_common, tokens_of
 from tests.traces.helpers import stream, traces
-
-Tokens = list[tuple[int, int]]
-
-
-def tokens_of(spans: Spans) -> Tokens:
-    """A token is its content id and its place in the span."""
-    lengths = np.diff(spans.ends, prepend=0).tolist()
-    pairs = zip(spans.ids.tolist(), lengths, strict=True)
-    return [(content_id, place) for content_id, length in pairs for place in range(length)]
-
-
-def common(a: Tokens, b: Tokens) -> int:
-    length = 0
-    while length < min(len(a), len(b)) and a[length] == b[length]:
-        length += 1
-    return length
 
 
 @given(traces())
@@ -44,12 +29,12 @@ def test_reuse_equals_brute_force(requests: list[Request]) -> None:
             assert own[i] == 0
         else:
             mates = [j for j in range(i) if requests[j].session_id == request.session_id]
-            assert own[i] == max((common(tokens[i], tokens[j]) for j in mates), default=0)
+            assert own[i] == max((num_common(tokens[i], tokens[j]) for j in mates), default=0)
     arrival_s = np.array([r.arrival_s or 0.0 for r in requests])
     gaps = reuse_gaps(trie, arrival_s)
     expected: dict[int, int] = {}
     for i, mine in enumerate(tokens):
-        shared = [common(mine, tokens[j]) for j in range(i)]
+        shared = [num_common(mine, tokens[j]) for j in range(i)]
         for place in range(max(shared, default=0)):
             gap = i - max(j for j in range(i) if shared[j] > place)
             expected[gap] = expected.get(gap, 0) + 1

@@ -6,6 +6,8 @@ prefixes that carry a state. Children and parents are found by comparing prefixe
 
 from dataclasses import dataclass, field
 
+from tests.plain import num_common
+
 
 def attention(n, d):
     return 8 * n * d * d + 4 * n * n * d
@@ -59,7 +61,7 @@ class Twin:
 
     def match(self, tokens):
         """(longest prefix with KV, deepest prefix with a state), both in tokens."""
-        longest = max((common(p, tokens) for p in self.times), default=0)
+        longest = max((num_common(p, tokens) for p in self.times), default=0)
         whole = max((len(p) for p in self.times if tokens[: len(p)] == p), default=0)
         return longest, whole
 
@@ -70,7 +72,7 @@ class Twin:
             visited = [p for p in self.times if tokens[: len(p)] == p]
             if longest > whole:  # the one child entered in part
                 visited += [p for p in self.children(tokens[:whole])
-                            if common(p, tokens) > whole]  # fmt: skip
+                            if num_common(p, tokens) > whole]  # fmt: skip
         else:
             visited = [tokens[:whole]] if whole else []
         for prefix in visited:
@@ -141,8 +143,3 @@ def only_lowest(scores, nodes):
 def spread(values):
     low, high = min(values), max(values)
     return [(v - low) / (high - low) if high > low else 1.0 for v in values]
-
-
-def common(left, right):
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
-                min(len(left), len(right)))  # fmt: skip

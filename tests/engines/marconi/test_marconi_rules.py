@@ -12,6 +12,7 @@ from hybridsim.errors import UserError
 from hybridsim.models import get_model
 from hybridsim.models.marconi import MarconiFormulas
 from hybridsim.request import Request, Spans
+from tests.plain import num_common
 
 SMALL = MarconiFormulas(width=1, state=1, num_ssm=1, num_attention=1, num_mlp=1)
 KAPPA, SIGMA = 4, 34  # 4 l d; 2 d n + 8 (2 d + 2 n)
@@ -127,15 +128,10 @@ def test_laws_hold_and_no_hit_exceeds_what_an_endless_cache_has(trace, capacity,
     seen = []
     for prompt, output in trace:
         record = server.serve(ask(prompt, output))
-        best = max((_common(prompt, other) for other in seen), default=0)
+        best = max((num_common(prompt, other) for other in seen), default=0)
         assert 0 <= record.num_hit_tokens <= record.num_match_tokens <= best
         seen.append(prompt + output)
         server.check()
-
-
-def _common(left, right):
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
-                min(len(left), len(right)))  # fmt: skip
 
 
 pairs = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40)), min_size=1, max_size=4)

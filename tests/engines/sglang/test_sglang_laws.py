@@ -17,6 +17,7 @@ from hybridsim.engines.sglang.options import SGLangOptions, options_from
 from hybridsim.errors import UserError
 from hybridsim.records import HitSource, MissReason
 from hybridsim.request import Request, Spans
+from tests.plain import num_common
 
 
 def _job(seed: int, num_requests: int = 25) -> tuple[SGLangOptions, list[dict[str, Any]]]:
@@ -50,13 +51,6 @@ def _outcome(decision: Decision | None) -> tuple[Any, ...]:
     )
 
 
-def _common_prefix(one: list[int], other: list[int]) -> int:
-    for index, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return index
-    return min(len(one), len(other))
-
-
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1))
 def test_losses_add_up_to_a_brute_force_ideal(seed: int) -> None:
@@ -71,7 +65,7 @@ def test_losses_add_up_to_a_brute_force_ideal(seed: int) -> None:
             assert record.miss_reason == MissReason.REFUSED
             continue
         prompt = row["tokens"]
-        ideal = max((_common_prefix(prompt, past) for past in computed), default=0)
+        ideal = max((num_common(prompt, past) for past in computed), default=0)
         ideal = min(ideal, len(prompt) - 1)
         assert sum(engine.last_losses.values()) == ideal - decision.num_hit_tokens
         assert all(tokens > 0 for tokens in engine.last_losses.values())

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vllm_workloads import agreement, engine, hits, repeated, request, shared_head
+from vllm_workloads import engine, hits, repeated, request, shared_head
 
 from hybridsim.engines.vllm import Geometry, VLLMEngine, VLLMOptions, build_layout
 from hybridsim.request import Request, Spans
+from tests.plain import num_common, tokens_of
 
 
 def small_engine(num_blocks: int = 40, **options: int | str | None) -> VLLMEngine:
@@ -52,9 +53,9 @@ def test_hits_are_on_the_grid_and_losses_add_up(
         tokens = [
             pair
             for spans in (each.prompt, each.output)
-            for pair in _tokens_of(spans)
+            for pair in tokens_of(spans)
         ]  # fmt: skip
-        ideal = max((agreement(tokens, old) for old in past), default=0)
+        ideal = max((num_common(tokens, old) for old in past), default=0)
         ideal = min(ideal, each.num_prompt_tokens - 1)
         assert record.num_hit_tokens % grid == 0
         assert record.num_hit_tokens <= record.num_match_tokens <= each.num_prompt_tokens
@@ -62,12 +63,6 @@ def test_hits_are_on_the_grid_and_losses_add_up(
         assert sum(served_by.last_losses.values()) == ideal - record.num_hit_tokens
         past.append(tokens[:-1])
     served_by.check()
-
-
-def _tokens_of(spans: Spans) -> list[tuple[int, int]]:
-    starts = [0, *spans.ends.tolist()[:-1]]
-    pieces = zip(spans.ids.tolist(), starts, spans.ends.tolist(), strict=True)
-    return [(content, i) for content, start, end in pieces for i in range(end - start)]
 
 
 @settings(max_examples=40)

@@ -3,12 +3,12 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_workloads import agreement
 
 from hybridsim.engines.content import Content
 from hybridsim.engines.vllm.block_pool import BlockPool, Key
 from hybridsim.engines.vllm.names import block_keys, prefix_names
 from hybridsim.request import Spans
+from tests.plain import num_common, spelled
 
 Pieces = list[tuple[int, int]]
 
@@ -16,15 +16,10 @@ Pieces = list[tuple[int, int]]
 PIECES = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=6)
 
 
-def spelled_out(pieces: Pieces) -> list[tuple[int, int]]:
-    """Tokens as (content id, offset in its span)."""
-    return [(content, i) for content, length in pieces for i in range(length)]
-
-
 @given(PIECES, PIECES)
 def test_names_are_equal_exactly_where_prefixes_agree(a: Pieces, b: Pieces) -> None:
     first, second = (Content.of(Spans.of(pieces)) for pieces in (a, b))
-    common = agreement(spelled_out(a), spelled_out(b))
+    common = num_common(spelled(a), spelled(b))
     most = min(first.num_tokens, second.num_tokens)
     lengths = np.arange(1, most + 1)
     same = prefix_names(first, lengths) == prefix_names(second, lengths)
@@ -34,7 +29,7 @@ def test_names_are_equal_exactly_where_prefixes_agree(a: Pieces, b: Pieces) -> N
 @given(PIECES, PIECES, st.integers(1, 4), st.integers(0, 3))
 def test_a_block_key_covers_its_lookahead(a: Pieces, b: Pieces, unit: int, ahead: int) -> None:
     first, second = (Content.of(Spans.of(pieces)) for pieces in (a, b))
-    common = agreement(spelled_out(a), spelled_out(b))
+    common = num_common(spelled(a), spelled(b))
     keys = [block_keys(content, unit, ahead) for content in (first, second)]
     assert [len(k) for k in keys] == [
         max(content.num_tokens - ahead, 0) // unit for content in (first, second)

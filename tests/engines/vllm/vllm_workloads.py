@@ -57,9 +57,3 @@ def multi_turn() -> list[Request]:
 
 def shared_head(shared: int = 1500, unique: int = 700, times: int = 4) -> list[Request]:
     return [request(f"s{i}", [("sys", shared), (f"x{i}", unique)], output=4) for i in range(times)]
-
-
-def agreement(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
-    """Length of the common prefix, token by token."""
-    differing = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-    return next(differing, min(len(a), len(b)))
