@@ -1,6 +1,7 @@
-"""Writing files that are there as a whole or not at all, with the machine's refusals as errors."""
+"""Files read and written as a whole or not at all, with the machine's refusals as errors."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,22 @@ from hybridsim.errors import UserError, shorten
 
 class WriteError(UserError):
     """The machine does not take a file: a full disk, a missing permission. `place` is the file."""
+
+
+def read_whole(path: Path, place: str | None = None) -> bytes:
+    """The content of a file, or of a pipe to its end; UserError at `place`, or at the path.
+
+    A device is refused: many never end.
+    """
+    shown = shorten(str(path), 200)
+    here, name = (shown, "") if place is None else (place, f"{shown!r} ")
+    try:
+        if stat.S_ISCHR(path.stat().st_mode):
+            raise UserError(here, f"{name}is a device; allowed: a file")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError is a zero byte in the path
+        why = getattr(error, "strerror", None) or error
+        raise UserError(here, f"{name}cannot be read: {why}; allowed: a file") from None
 
 
 @contextmanager

@@ -73,7 +73,7 @@ BAD_CONFIGS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("memory and tokens", {"cache.kv_tokens": 64}, ["cache.kv_tokens", "cache.memory", "either"]),
     ("fraction in shared", {"cache.layout": "shared"}, ["state_fraction", "0.5", "layout shared"]),
     ("no capacity", {"cache": {"page_size": 16}}, ["cache.memory", "is missing", "kv_tokens"]),
-    ("page of nothing", {"cache.page_size": 0}, ["cache.page_size", "0", ">= 1"]),
+    ("page of nothing", {"cache.page_size": 0}, ["cache.page_size", "0", "1 to"]),
     ("page of a half", {"cache.page_size": 0.5}, ["cache.page_size", "0.5", "integer"]),
     (
         "tokens for no page",
@@ -191,6 +191,15 @@ BAD_TEXTS: list[tuple[str, bytes, list[str]]] = [
     ("an object of Python", b"name: !!python/object:os.system {}\n", ["bad.yaml:1", "YAML"]),
 ]
 
+ONE_GIB = "{memory: 1GiB}"
+FEW_SHOT = "format: generate, generator: few_shot"
+WINDOW_IN_WORDS = "{name: sglang-0.5.23, sliding_window: 128, swa_tokens: many}"
+
+
+def _set(**values: str) -> list[str]:
+    return [text for key, value in values.items() for text in ("--set", f"{key}={value}")]
+
+
 BAD_ARGUMENTS: list[tuple[str, list[str], list[str]]] = [
     ("no such experiment", ["run", "god.yaml"], ["god.yaml", "good.yaml"]),
     ("a folder", ["run", "."], [".", "a file"]),
@@ -212,6 +221,72 @@ BAD_ARGUMENTS: list[tuple[str, list[str], list[str]]] = [
     ("unknown executor", ["run", "good.yaml", "--executor", "dask"], ["'dask'", "local, ray"]),
     ("out is a file", ["run", "good.yaml", "--out", "good.jsonl"], ["--out", "folder"]),
     ("report of nothing", ["report", "nowhere"], ["nowhere", "no such file", "run"]),
+    # devices never end
+    ("a device", ["run", "/dev/zero"], ["/dev/zero", "is a device", "a file"]),
+    (
+        "a device as model",
+        ["run", "good.yaml", "--set", "model=/dev/zero"],
+        ["/dev/zero", "is a device", "a file"],
+    ),
+    ("a device as trace", ["trace", "stats", "/dev/zero"], ["/dev/zero", "device", "plain file"]),
+    (
+        "a device as profile",
+        ["run", "good.yaml", *_set(mode="timed", gpu="{name: h200, profile: /dev/zero}")],
+        ["/dev/zero", "is a device", "a file"],
+    ),
+    (
+        "no path of a profile",
+        ["run", "good.yaml", *_set(mode="timed", gpu="{name: h200, profile: ''}")],
+        ["cannot be read", "a file"],
+    ),
+    (
+        "more requests than numbers",
+        ["trace", "stats", "good.jsonl", "--first", "9" * 30],
+        ["trace.first", "9" * 30, "requests, 1 to"],
+    ),
+    (
+        "a page of more than all tokens",
+        ["curve", "good.jsonl", "--model", "qwen3.5-0.8b", "--page-size", "9" * 30],
+        ["cache.page_size", "999", "1 to 2147483647"],
+    ),
+    (
+        "a workload of more than all memory",
+        ["trace", "generate", "chat", "x.jsonl", "--num-sessions", "9" * 30],
+        ["trace.num_sessions", "999", "10000000"],
+    ),
+    (
+        "more examples than a prompt holds",
+        ["run", "good.yaml", *_set(trace=f"{{{FEW_SHOT}, max_shots: 10001}}")],
+        ["trace.max_shots", "10001", "10000"],
+    ),
+    # null is no number
+    *(
+        (
+            f"no {key} of {engine}",
+            ["run", "good.yaml", *_set(engine=f"{{name: {engine}, {key}: null}}", cache=ONE_GIB)],
+            [f"engine.{key}", "None", "allowed: "],
+        )
+        for engine, keys in {
+            "vllm-0.33.0": ("spec_k", "spec_accept", "draft_layers"),
+            "sglang-0.5.23": ("track_interval", "chunk_size", "chunked_prefill_size"),
+        }.items()
+        for key in keys
+    ),
+    (
+        "a window in words",
+        ["run", "good.yaml", *_set(engine=WINDOW_IN_WORDS, cache=ONE_GIB)],
+        ["engine.swa_tokens", "'many'", "a positive whole number"],
+    ),
+    # what ends in no picture format is not begun under another name
+    *(
+        (
+            f"a figure in {name!r}",
+            ["model", "ledger", "qwen3.5-0.8b", "--figure", name],
+            ["--figure", repr(name), ".png, .svg or .pdf"],
+        )
+        for name in ("picture", "picture.docx", ".png", "a.json")
+    ),
+    ("letters that steer a terminal", ["run", "\x1b[31m.yaml"], [r"\x1b[31m.yaml", "no such file"]),
 ]  # fmt: skip
 
 
@@ -258,6 +333,7 @@ def test_a_mistake_ends_in_one_clear_message(
     assert ended.value.code == 2, errors
     assert "Traceback" not in errors
     assert errors.startswith("error: ")
+    assert "\x1b" not in errors
     for part in expected:
         assert part in errors
     assert sorted(tmp_path.rglob("*")) == before

@@ -2,7 +2,7 @@
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -50,12 +50,16 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        typer.echo(shorten(f"error: {error}", _MOST_LETTERS), err=True)
-        sys.exit(2)
+        _refuse(str(error))
     except MemoryError as error:
-        typer.echo(f"error: not enough memory ({error}); allowed: a smaller input", err=True)
-        sys.exit(2)
+        _refuse(f"not enough memory ({error}); allowed: a smaller input")
     except OSError as error:  # the machine's word about a file that nobody expected
-        place = error.filename or "a file"
-        typer.echo(f"error: {place}: {error.strerror or error}", err=True)
-        sys.exit(2)
+        _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+
+
+def _refuse(message: str) -> NoReturn:
+    """Exit code 2. What of a user's text would steer the terminal is shown, not sent."""
+    text = shorten(f"error: {message}", _MOST_LETTERS)
+    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    typer.echo(shown, err=True)
+    sys.exit(2)

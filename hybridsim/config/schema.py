@@ -121,7 +121,9 @@ class CacheConfig(_Strict):
     num_blocks: StrictInt | None = _key(
         None, "an integer >= 1", "capacity in blocks, for engines that count blocks", ge=1
     )
-    page_size: StrictInt = _key(16, "an integer >= 1", "tokens in a KV page", ge=1)
+    page_size: StrictInt = _key(
+        16, "an integer, 1 to 2147483647", "tokens in a KV page", ge=1, le=2**31 - 1
+    )
     checkpoint: NameOrMapping = _key(
         Named(name="prompt_end"),
         "a checkpoint policy's name, or a mapping with name and options",

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from hybridsim.errors import UserError, did_you_mean, shorten
+from hybridsim.files import read_whole
 
 KeyPath = tuple[Hashable, ...]
 
@@ -96,16 +97,14 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Parse a YAML file whose top is a mapping; raises UserError that names file and line."""
+    if not path.exists():
+        raise UserError(str(path), f"no such file{_nearby_file(path)}")
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(str(path), f"no such file{_nearby_file(path)}") from None
+        text = read_whole(path).decode()
     except UnicodeDecodeError as error:
         raise UserError(
             str(path), f"byte {error.start} is not UTF-8; allowed: YAML text in UTF-8"
         ) from None
-    except OSError as error:
-        raise UserError(str(path), f"cannot be read ({error.strerror}); allowed: a file") from None
     return parse_source(text, str(path))
 
 

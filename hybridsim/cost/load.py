@@ -83,12 +83,12 @@ def get_cost_model(
     if not isinstance(given.get("name", ""), str):
         raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
     mapping = checked(_GpuMapping, given, place)
-    if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile):
+    if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile is not None):
         return _measured(mapping, model, tp, place)
     name = mapping.cost or "roofline"
     if name not in COST_MODELS:
         raise unknown_name(f"{place}.cost", name, [*COST_MODELS, _MEASURED])
-    if mapping.profile:
+    if mapping.profile is not None:
         raise UserError(f"{place}.profile", f"has no meaning with cost {name}; allowed: measured")
     gpu = _gpu(mapping, place)
     changes = mapping.efficiency.model_dump(exclude_none=True)
@@ -130,7 +130,7 @@ def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path,
         return ()
     given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
     mapping = checked(_GpuMapping, given, "gpu")
-    if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile):
+    if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile is not None):
         return (SHIPPED,)
     profile = None
     if mapping.profile is None:

@@ -18,6 +18,7 @@ from hybridsim.cost.monotone import rising_increments, rising_times
 from hybridsim.cost.side_by_side import attentions_s, scans_s, whole_blocks
 from hybridsim.cost.tables import Table, read_table
 from hybridsim.errors import UserError
+from hybridsim.files import read_whole
 
 FORMAT = "hybridsim-profile-1"
 PARTS = (
@@ -62,11 +63,11 @@ def read_profile(path: Path) -> Profile:
     """UserError where the file is missing, is no profile, or lacks parts."""
     place = path.name
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError(str(path), f"cannot be read: {error.strerror}") from error
+        data: dict[str, Any] = json.loads(read_whole(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{place}:{error.lineno}", f"is not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # bytes that are no text; thousands of brackets
+        raise UserError(place, f"is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UserError(place, f"is not a cost profile; allowed: a file of format {FORMAT}")
     return parse_profile(data, place)

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from hybridsim.errors import UserError, shorten, unknown_name
+from hybridsim.files import read_whole
 from hybridsim.models import hf_dense, hf_linear, hf_mamba
 from hybridsim.models.dtypes import Dtypes
 from hybridsim.models.fields import Fields
@@ -44,12 +45,7 @@ def from_hf_config(path: str | Path) -> ModelSpec:
     file = Path(path)
     file = file / "config.json" if isdir(file) else file
     try:
-        content = file.read_bytes()
-    except (OSError, ValueError) as error:  # a ValueError is a zero byte in the path
-        why = getattr(error, "strerror", None) or error
-        raise UserError(shorten(str(file), 200), f"cannot be read: {why}") from None
-    try:
-        config = orjson.loads(content)
+        config = orjson.loads(read_whole(file))
     except orjson.JSONDecodeError as error:
         raise UserError(f"{file}:{error.lineno}", f"is not valid JSON: {error.msg}") from None
     if not isinstance(config, dict):

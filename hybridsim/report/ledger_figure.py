@@ -29,6 +29,11 @@ def draw_ledger(
     rising context. crossover_tokens is marked where it lies inside. UserError when `path` cannot
     be written or its ending is no picture format.
     """
+    picture = path.suffix.removeprefix(".").lower()
+    if picture not in Figure().canvas.get_supported_filetypes():
+        ending = repr(path.suffix) if path.suffix else "none"
+        allowed = "a name that ends in .png, .svg or .pdf"
+        raise UserError("--figure", f"{str(path)!r} has the ending {ending}; allowed: {allowed}")
     # matplotlib tells of its font cache, which is no news to our user
     logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
     canvas = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
@@ -38,11 +43,8 @@ def draw_ledger(
         _mark_crossover(axes, crossover_tokens)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.legend(frameon=False, fontsize=9)
-    try:
-        with written_whole(path) as temporary:
-            canvas.savefig(temporary)
-    except ValueError as error:  # an ending that is no picture format
-        raise UserError(str(path), f"the figure cannot be written: {error}") from None
+    with written_whole(path) as temporary:
+        canvas.savefig(temporary, format=picture)
 
 
 def _draw_rows(axes: Axes, rows: Sequence[LedgerRow], curve: Sequence[LedgerRow]) -> None:

@@ -1,5 +1,6 @@
 """Trace readers: one file a format, all of them ending in `Request`s in arrival order."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -125,8 +126,9 @@ def open_trace(
     check_mark_rules(parsed.marks, format, [name for name in FORMATS if FORMATS[name].tells_layout])
     if seed < 0:
         raise UserError("seed", f"{seed}; allowed: a whole number from 0")
-    if first is not None and first < 1:
-        raise UserError("trace.first", f"{first}; allowed: a number of requests, at least 1")
+    if first is not None and not 1 <= first <= sys.maxsize:
+        allowed = f"a number of requests, 1 to {sys.maxsize:,}"
+        raise UserError("trace.first", f"{shorten(str(first))}; allowed: {allowed}")
     source = Source(_checked_path(path, chosen), Notes(), seed, progress)
     name = source.path.name if chosen.needs_path else str(getattr(parsed, "generator", format))
     return TraceStream(_pipeline(source, chosen, parsed, first), name, format, source.notes)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridsim.errors import UserError
+from hybridsim.files import read_whole
 from hybridsim.request import Request
 from hybridsim.traces.options import Arrivals
 
@@ -150,7 +151,7 @@ def read_times(path: Path | None) -> tuple[float, ...]:
     if not path.is_file():
         raise UserError(str(path), "no such file; allowed: one time in seconds a line")
     times = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+    for number, line in enumerate(read_whole(path).decode(errors="replace").splitlines(), start=1):
         if line.strip():
             try:
                 times.append(float(line))

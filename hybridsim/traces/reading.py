@@ -93,6 +93,9 @@ class Source:
 
 def _open(path: Path) -> IO[bytes]:
     try:
+        if not path.is_file() and path.exists() and not path.is_dir():
+            allowed = "a plain file, since it may be read more than once"
+            raise UserError(str(path), f"is a device or a pipe; allowed: {allowed}")
         return path.open("rb")
     except FileNotFoundError:
         raise UserError(str(path), "no such file; allowed: an existing trace file") from None

@@ -25,7 +25,7 @@ from hybridsim.cost.show.points import (
 )
 from hybridsim.cost.show.subject import Subject
 from hybridsim.errors import UserError
-from hybridsim.files import make_folder, write_whole, written_whole
+from hybridsim.files import make_folder, read_whole, write_whole, written_whole
 
 MODELS = {"measured model": "measured_model_s", "roofline": "roofline_s"}
 _KINDS = ("all", "decode", "prefill", "mixed")
@@ -67,10 +67,8 @@ def _steps(subject: Subject, path: Path | None) -> dict[str, list[StepPoint]]:
 def read_steps(path: Path, subject: Subject) -> list[Mapping[str, Any]]:
     """Steps as `calibrate --held-out-out` writes them."""
     try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise UserError("--steps", f"{str(path)!r} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+        data = json.loads(read_whole(path, "--steps"))
+    except (ValueError, RecursionError) as error:
         raise UserError("--steps", f"{str(path)!r} is not JSON: {error}") from None
     steps = data.get("steps") if isinstance(data, dict) else None
     if not steps:

@@ -64,7 +64,9 @@ class SGLangOptions:
             raise unknown_name("engine.eviction_policy", self.eviction_policy, allowed)
         for name in ("kv_tokens", "state_slots", "page_size"):
             _require_positive(f"cache.{name}", getattr(self, name))
-        for name in ("track_interval", "chunk_size", "int8_ckpt_size", "sliding_window"):
+        for name in ("track_interval", "chunk_size"):
+            _require_positive(f"engine.{name}", getattr(self, name))
+        for name in ("int8_ckpt_size", "sliding_window", "swa_tokens"):
             if getattr(self, name) is not None:
                 _require_positive(f"engine.{name}", getattr(self, name))
         for name in ("chunked_prefill_size", "max_states_per_path", *_TLRU):

@@ -105,13 +105,12 @@ class VLLMOptions:
     def _check_numbers(self) -> None:
         positive = ("user_block_size", "max_num_batched_tokens", "max_num_seqs", "max_model_len")
         optional = ("block_size", "prefix_match_unit", "internal_checkpoint", "num_blocks")
-        natural = (
-            "spec_k", "spec_accept", "draft_layers", "long_prefill_token_threshold",
-            "retention", "hash_lookahead", "prefill_lookahead",
-        )  # fmt: skip
-        for key in (*positive, *optional, *natural):
-            value, least = getattr(self, key), 0 if key in natural else 1
-            if (value is None and key not in positive) or (key, value) == _DEFAULT_RETENTION:
+        natural = ("spec_k", "spec_accept", "draft_layers", "long_prefill_token_threshold")
+        from_none = ("retention", "hash_lookahead", "prefill_lookahead")
+        for key in (*positive, *optional, *natural, *from_none):
+            value, least = getattr(self, key), 0 if key in natural + from_none else 1
+            may_be_none = key in optional + from_none
+            if (value is None and may_be_none) or (key, value) == _DEFAULT_RETENTION:
                 continue
             most = _MOST_DRAFTS if key in ("spec_k", "draft_layers") else _MOST
             if type(value) is not int or not least <= value <= most:

@@ -11,6 +11,8 @@ from hybridsim.traces.draws import Contents, Segments
 from hybridsim.traces.options import Arrivals, TraceOptions
 from hybridsim.traces.reading import Source
 
+MOST = 10_000_000  # of anything that is drawn; a workload is held in memory until it is written
+
 
 class GeneratorOptions(TraceOptions):
     """Options of every generator."""
@@ -24,7 +26,7 @@ class GeneratorOptions(TraceOptions):
 class SessionOptions(GeneratorOptions):
     """Options of generators whose requests come in sessions."""
 
-    num_sessions: int = Field(default=100, ge=1, description="sessions to generate")
+    num_sessions: int = Field(default=100, ge=1, le=MOST, description="sessions to generate")
     decode_s_per_token: float = Field(
         default=0.02, ge=0, allow_inf_nan=False, description="assumed time a generated token takes"
     )

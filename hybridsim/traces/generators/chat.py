@@ -7,7 +7,7 @@ from pydantic import Field
 
 from hybridsim.request import Request
 from hybridsim.traces.draws import Contents, Lengths, Popularity, Segments
-from hybridsim.traces.generators.base import SessionDraft, SessionOptions, merged, starts
+from hybridsim.traces.generators.base import MOST, SessionDraft, SessionOptions, merged, starts
 from hybridsim.traces.reading import Source
 
 
@@ -18,7 +18,7 @@ class Options(SessionOptions):
     mean_turns: float = Field(
         default=6.0, ge=1, le=1e4, description="mean turns of a session (geometric)"
     )
-    num_systems: int = Field(default=3, ge=1, description="different system prompts")
+    num_systems: int = Field(default=3, ge=1, le=MOST, description="different system prompts")
     zipf: float = Field(default=1.0, ge=0, description="exponent of their popularity")
     system: Lengths = Field(
         default=Lengths(mean=800, sigma=0.5), description="tokens of a system prompt"

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from hybridsim.request import Request
 from hybridsim.traces.draws import Contents, Lengths, Popularity, Segments
-from hybridsim.traces.generators.base import SessionDraft, SessionOptions, merged, starts
+from hybridsim.traces.generators.base import MOST, SessionDraft, SessionOptions, merged, starts
 from hybridsim.traces.reading import Source
 
 
@@ -24,7 +24,9 @@ class Options(SessionOptions):
     mean_steps: float = Field(
         default=30.0, ge=1, le=1e5, description="mean steps of a session (geometric)"
     )
-    num_agents: int = Field(default=2, ge=1, description="different tool and system prompts")
+    num_agents: int = Field(
+        default=2, ge=1, le=MOST, description="different tool and system prompts"
+    )
     zipf: float = Field(default=1.0, ge=0, description="exponent of their popularity")
     system: Lengths = Field(
         default=Lengths(mean=12000, sigma=0.2), description="tokens of tools + system"

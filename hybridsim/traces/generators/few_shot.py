@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from hybridsim.errors import UserError
 from hybridsim.request import Request
 from hybridsim.traces.draws import Contents, Lengths, Popularity, Segments
-from hybridsim.traces.generators.base import GeneratorOptions, starts
+from hybridsim.traces.generators.base import MOST, GeneratorOptions, starts
 from hybridsim.traces.reading import Source
 
 
@@ -20,11 +20,11 @@ class Options(GeneratorOptions):
     """Options of the `few_shot` generator."""
 
     generator: Literal["few_shot"] = "few_shot"
-    num_requests: int = Field(default=1000, ge=1, description="requests to generate")
-    num_tasks: int = Field(default=20, ge=1, description="different tasks")
+    num_requests: int = Field(default=1000, ge=1, le=MOST, description="requests to generate")
+    num_tasks: int = Field(default=20, ge=1, le=MOST, description="different tasks")
     zipf: float = Field(default=0.8, ge=0, description="exponent of their popularity")
-    max_shots: int = Field(default=8, ge=0, description="most examples in a prompt")
-    min_shots: int = Field(default=0, ge=0, description="fewest examples in a prompt")
+    max_shots: int = Field(default=8, ge=0, le=10_000, description="most examples in a prompt")
+    min_shots: int = Field(default=0, ge=0, le=10_000, description="fewest examples in a prompt")
     instruction: Lengths = Field(
         default=Lengths(mean=150, sigma=0.4), description="tokens of a task"
     )

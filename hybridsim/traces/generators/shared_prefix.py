@@ -7,7 +7,7 @@ from pydantic import Field
 
 from hybridsim.request import Request
 from hybridsim.traces.draws import Contents, Lengths, Popularity
-from hybridsim.traces.generators.base import GeneratorOptions, starts
+from hybridsim.traces.generators.base import MOST, GeneratorOptions, starts
 from hybridsim.traces.reading import Source
 
 
@@ -15,8 +15,8 @@ class Options(GeneratorOptions):
     """Options of the `shared_prefix` generator."""
 
     generator: Literal["shared_prefix"] = "shared_prefix"
-    num_requests: int = Field(default=1000, ge=1, description="requests to generate")
-    num_prefixes: int = Field(default=50, ge=1, description="different shared prefixes")
+    num_requests: int = Field(default=1000, ge=1, le=MOST, description="requests to generate")
+    num_prefixes: int = Field(default=50, ge=1, le=MOST, description="different shared prefixes")
     zipf: float = Field(default=0.9, ge=0, description="exponent of their popularity")
     prefix: Lengths = Field(default=Lengths(mean=2000, sigma=0.6), description="tokens of a prefix")
     suffix: Lengths = Field(
