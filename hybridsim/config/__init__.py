@@ -10,16 +10,10 @@ from hybridsim.config.experiment import (
 )
 from hybridsim.config.explain import validate
 from hybridsim.config.overrides import override
-from hybridsim.config.schema import (
-    UNLIMITED,
-    CacheConfig,
-    Named,
-    PlotConfig,
-    RunConfig,
-    TraceConfig,
-    exact_size,
-)
+from hybridsim.config.schema import CacheConfig, PlotConfig, RunConfig, TraceConfig
 from hybridsim.config.source import Source, parse_source, parse_value, read_source
+from hybridsim.config.values import Named, exact_size
+from hybridsim.units import UNLIMITED
 
 __all__ = [
     "UNLIMITED",

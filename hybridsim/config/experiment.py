@@ -15,8 +15,9 @@ from pydantic import BaseModel
 
 from hybridsim.config.explain import validate
 from hybridsim.config.overrides import override, set_at
-from hybridsim.config.schema import ExperimentHead, Named, PlotConfig, RunConfig, exact_size
+from hybridsim.config.schema import ExperimentHead, PlotConfig, RunConfig
 from hybridsim.config.source import KeyPath, Source, read_source
+from hybridsim.config.values import Named, exact_size
 from hybridsim.errors import UserError, did_you_mean, shorten
 
 T = TypeVar("T", bound=BaseModel)

@@ -14,12 +14,12 @@ from hybridsim.config.schema import (
     ArrivalsConfig,
     CacheConfig,
     ExperimentHead,
-    Named,
     PlotConfig,
     RunConfig,
     SchedulerConfig,
     TraceConfig,
 )
+from hybridsim.config.values import Named
 from hybridsim.docs import MadePart, markdown_table
 
 _INSIDE: dict[str, type[BaseModel]] = {

@@ -1,90 +1,34 @@
-"""The keys of an experiment, their types and what they allow. It knows no registry of names.
-
-A description says what a key means; `allowed` in the schema's extras is quoted in errors and in
-docs/experiments.md, so that both say the same.
-"""
+"""The keys of an experiment, their types and what they allow. It knows no registry of names."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
+from hybridsim.config.values import (
+    Memory,
+    Named,
+    NameOrMapping,
+    Strict,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    declared,
+)
 from hybridsim.errors import UserError
-from hybridsim.units import UNLIMITED, parse_bytes
-
-
-def _key(default: Any, allowed: str, meaning: str, **limits: Any) -> Any:
-    extra: dict[str, Any] = {"allowed": allowed}
-    return Field(default, description=meaning, json_schema_extra=extra, **limits)
-
-
-def _named(value: object) -> object:
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _memory(value: object) -> object:
-    # UserError is no ValueError, so it passes pydantic untouched, place and all.
-    return value if value == UNLIMITED else parse_bytes(value, "cache.memory", UNLIMITED)
-
-
-def exact_size(size_bytes: int | str) -> int | str:
-    """The size as people write it where that is exact (`8GiB`), else the number of bytes."""
-    if isinstance(size_bytes, str):
-        return size_bytes
-    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes % factor == 0:
-            return f"{size_bytes // factor}{unit}"
-    return size_bytes
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Named(BaseModel):
-    """A name from a registry, with options: `every` or `{name: every, tokens: 1024}`."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
-    name: str = _key(..., "a name", "name in the registry")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-    @property
-    def plain(self) -> str | dict[str, Any]:
-        """As it is written: the name alone, or a mapping."""
-        return {"name": self.name, **self.options} if self.options else self.name
-
-    def __str__(self) -> str:
-        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name}({options})" if options else self.name
-
-
-NameOrMapping = Annotated[
-    Named, BeforeValidator(_named), PlainSerializer(lambda named: named.plain, return_type=Any)
-]
-Memory = Annotated[
-    int | Literal["unlimited"],
-    BeforeValidator(_memory),
-    PlainSerializer(exact_size, return_type=Any),
-]
-StrictInt = Annotated[int, Field(strict=True)]
-StrictFloat = Annotated[float, Field(strict=True)]
-StrictBool = Annotated[bool, Field(strict=True)]
 
 
 class TraceConfig(BaseModel):
     """Which requests. Keys beyond these are options of the reader and are checked by it."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
-    format: str = _key(..., "the name of a trace reader", "trace format, or `generate`")
-    path: str | None = _key(
+    format: str = declared(..., "the name of a trace reader", "trace format, or `generate`")
+    path: str | None = declared(
         None, "a path", "trace file, relative to the working directory; not for `generate`"
     )
-    first: StrictInt | None = _key(
+    first: StrictInt | None = declared(
         None, "an integer >= 1, or null for all", "read only the first requests", ge=1
     )
-    warmup: StrictFloat = _key(
+    warmup: StrictFloat = declared(
         0.0,
         "a fraction >= 0 and < 1",
         "fraction of the requests that fill the cache but are left out of the rates",
@@ -98,43 +42,43 @@ class TraceConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
-class CacheConfig(_Strict):
+class CacheConfig(Strict):
     """Memory, its split, and the two policies."""
 
-    layout: Literal["split", "shared"] = _key(
+    layout: Literal["split", "shared"] = declared(
         "split", "split, shared", "`split`: a KV pool and a state pool; `shared`: one pool of bytes"
     )
-    memory: Memory | None = _key(
+    memory: Memory | None = declared(
         None,
         "a positive size such as 8GiB, 500MB or a number of bytes, or unlimited",
         "KV and states together, on one tensor-parallel rank",
     )
-    state_fraction: StrictFloat | None = _key(
+    state_fraction: StrictFloat | None = declared(
         None, "a fraction > 0 and < 1", "share of `memory` for states; split only", gt=0.0, lt=1.0
     )
-    kv_tokens: StrictInt | None = _key(
+    kv_tokens: StrictInt | None = declared(
         None, "an integer >= 1", "KV capacity in tokens, instead of `memory`; split only", ge=1
     )
-    state_slots: StrictInt | None = _key(
+    state_slots: StrictInt | None = declared(
         None, "an integer >= 1", "state capacity in slots, instead of `memory`; split only", ge=1
     )
-    num_blocks: StrictInt | None = _key(
+    num_blocks: StrictInt | None = declared(
         None, "an integer >= 1", "capacity in blocks, for engines that count blocks", ge=1
     )
-    page_size: StrictInt = _key(
+    page_size: StrictInt = declared(
         16, "an integer, 1 to 2147483647", "tokens in a KV page", ge=1, le=2**31 - 1
     )
-    checkpoint: NameOrMapping = _key(
+    checkpoint: NameOrMapping = declared(
         Named(name="prompt_end"),
         "a checkpoint policy's name, or a mapping with name and options",
         "where states are saved",
     )
-    eviction: NameOrMapping = _key(
+    eviction: NameOrMapping = declared(
         Named(name="lru"),
         "an eviction policy's name, or a mapping with name and options",
         "what goes first when memory is short",
     )
-    thinning: NameOrMapping | None = _key(
+    thinning: NameOrMapping | None = declared(
         None,
         "a thinning rule's name, or a mapping with name and options",
         "which states of a path are dropped when another one is saved there",
@@ -182,87 +126,89 @@ class CacheConfig(_Strict):
                 )
 
 
-class SchedulerConfig(_Strict):
+class SchedulerConfig(Strict):
     """Limits of a step; timed only."""
 
-    max_num_seqs: StrictInt = _key(256, "an integer >= 1", "requests running at once", ge=1)
-    max_num_batched_tokens: StrictInt = _key(
+    max_num_seqs: StrictInt = declared(256, "an integer >= 1", "requests running at once", ge=1)
+    max_num_batched_tokens: StrictInt = declared(
         8192, "an integer >= 1", "tokens computed in one step, prefill and decode together", ge=1
     )
-    chunked_prefill: StrictBool = _key(
+    chunked_prefill: StrictBool = declared(
         True, "true, false", "cut a prompt that exceeds the step's budget into chunks"
     )
-    order: Literal["fcfs", "priority"] = _key(
+    order: Literal["fcfs", "priority"] = declared(
         "fcfs", "fcfs, priority", "who waits first in line: by arrival, or by the trace's priority"
     )
 
 
-class ArrivalsConfig(_Strict):
+class ArrivalsConfig(Strict):
     """When requests are sent; timed only."""
 
-    mode: Literal["recorded", "closed_loop", "serial"] = _key(
+    mode: Literal["recorded", "closed_loop", "serial"] = declared(
         "recorded",
         "recorded, closed_loop, serial",
         "`recorded`: at the trace's times; `closed_loop`: a turn follows its previous one's end; "
         "`serial`: one at a time",
     )
-    rate_scale: StrictFloat = _key(
+    rate_scale: StrictFloat = declared(
         1.0, "a number > 0", "2 sends twice as fast: times and delays are halved", gt=0.0
     )
 
 
-class PlotConfig(_Strict):
+class PlotConfig(Strict):
     """One figure, drawn from the result tables."""
 
-    kind: Literal["curve", "cdf", "steps", "losses"] = _key(
+    kind: Literal["curve", "cdf", "steps", "losses"] = declared(
         "curve",
         "curve, cdf, steps, losses",
         "`curve`: metrics of the summary over a swept key; `cdf`: distribution over requests; "
         "`steps`: time series of engine steps; `losses`: why tokens were not reused, over a swept "
         "key",
     )
-    x: str | None = _key(None, "a config key", "x axis of a curve")
+    x: str | None = declared(None, "a config key", "x axis of a curve")
     y: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-    ] = _key((), "a metric, or a list of metrics", "what is drawn")
-    line: str | None = _key(None, "a config key", "one line for each of its values")
+    ] = declared((), "a metric, or a list of metrics", "what is drawn")
+    line: str | None = declared(None, "a config key", "one line for each of its values")
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """Everything that decides the numbers of one run."""
 
-    mode: Literal["replay", "timed"] = _key(
+    mode: Literal["replay", "timed"] = declared(
         "replay", "replay, timed", "`replay`: one request after another, no clock; `timed`: events"
     )
-    trace: TraceConfig = _key(..., "a mapping", "the requests")
-    model: str | dict[str, Any] = _key(
+    trace: TraceConfig = declared(..., "a mapping", "the requests")
+    model: str | dict[str, Any] = declared(
         ..., "a catalogue name, the path of a config.json, or a mapping", "the model"
     )
-    engine: NameOrMapping = _key(
+    engine: NameOrMapping = declared(
         Named(name="research"),
         "an engine's name, or a mapping with name and options",
         "whose rules the cache follows",
     )
-    cache: CacheConfig = _key(..., "a mapping", "the cache")
-    gpu: str | dict[str, Any] | None = _key(
+    cache: CacheConfig = declared(..., "a mapping", "the cache")
+    gpu: str | dict[str, Any] | None = declared(
         None,
         "a GPU's name, or a mapping",
         "whose step times: a name alone takes a roofline, `{name: h200, cost: measured}` a "
         "measured profile ([cost.md](cost.md)); timed only, and weights and cache must fit its "
         "memory",
     )
-    tp: StrictInt = _key(1, "an integer >= 1", "tensor-parallel ranks; sizes are of one rank", ge=1)
-    scheduler: SchedulerConfig = _key(
+    tp: StrictInt = declared(
+        1, "an integer >= 1", "tensor-parallel ranks; sizes are of one rank", ge=1
+    )
+    scheduler: SchedulerConfig = declared(
         SchedulerConfig(), "a mapping", "limits of a step; timed only"
     )
-    arrivals: ArrivalsConfig = _key(ArrivalsConfig(), "a mapping", "sending times; timed only")
-    bound: StrictBool = _key(
+    arrivals: ArrivalsConfig = declared(ArrivalsConfig(), "a mapping", "sending times; timed only")
+    bound: StrictBool = declared(
         True,
         "true, false",
         "prove how much any policy could hit in the same memory (timed: and in the same batches)",
     )
-    seed: StrictInt = _key(0, "an integer >= 0", "seed of all randomness", ge=0)
+    seed: StrictInt = declared(0, "an integer >= 0", "seed of all randomness", ge=0)
 
     @model_validator(mode="after")
     def _timed_needs_a_gpu(self) -> "RunConfig":
@@ -271,12 +217,12 @@ class RunConfig(_Strict):
         return self
 
 
-class ExperimentHead(_Strict):
+class ExperimentHead(Strict):
     """The keys of an experiment that are no part of a run."""
 
-    name: str = _key(
+    name: str = declared(
         ..., "letters, digits, '.', '_' and '-'", "names the result folder", pattern=r"^\w[\w.-]*$"
     )
-    plots: tuple[PlotConfig, ...] | None = _key(
+    plots: tuple[PlotConfig, ...] | None = declared(
         None, "a list of mappings", "figures; left out: those that fit the sweep"
     )
