@@ -71,6 +71,10 @@ class RequestRecord:
     num_preemptions: int = 0
 
 
+# Of RequestRecord; replay has no clock, so its rows lack them.
+TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
+
+
 @dataclass(slots=True)
 class StepRecord:
     """One row of steps.parquet: an engine step, or `num_steps` equal decode steps taken at once."""

@@ -1,17 +1,18 @@
 """Reads a result folder back: the summary, and the rows of each run. Runs nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hybridsim.config import Experiment, expand, read_source
 from hybridsim.errors import UserError
+from hybridsim.records import TIMED_COLUMNS, RequestRecord, StepRecord
+from hybridsim.report.meta import WHOLE, read_meta
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,8 @@ class Results:
     @cached_property
     def metas(self) -> dict[str, dict[str, Any]]:
         """meta.json of each run, by run id."""
-        return {run: self._meta(run) for run in self.summary["run"]}
-
-    def _meta(self, run: str) -> dict[str, Any]:
-        path = self.folder / "runs" / run / "meta.json"
-        try:
-            meta: dict[str, Any] = orjson.loads(path.read_bytes())
-        except (OSError, orjson.JSONDecodeError):
-            raise UserError(
-                str(path), "is missing or damaged; allowed: a whole folder (run it with --resume)"
-            ) from None
-        return meta
+        runs = self.folder / "runs"
+        return {run: read_meta(runs / run / "meta.json") for run in self.summary["run"]}
 
     @property
     def is_timed(self) -> bool:
@@ -51,7 +43,7 @@ class Results:
 
         Adds ttft_s, e2e_s, queue_s and tpot_s where the run was timed; NaN for refused requests.
         """
-        table = self._rows(run, "requests.parquet")
+        table = self._rows(run, "requests.parquet", RequestRecord)
         table = table.iloc[self.metas[run]["num_warmup_requests"] :]
         if "arrival_s" not in table:
             return table
@@ -67,16 +59,24 @@ class Results:
 
     def steps(self, run: str) -> pd.DataFrame:
         """steps.parquet of a timed run."""
-        return self._rows(run, "steps.parquet")
+        return self._rows(run, "steps.parquet", StepRecord)
 
-    def _rows(self, run: str, name: str) -> pd.DataFrame:
+    def _rows(self, run: str, name: str, kind: type) -> pd.DataFrame:
         path = self.folder / "runs" / run / name
         try:
-            return pq.read_table(path).to_pandas()
+            table = pq.ParquetFile(path).read().to_pandas()
         except (OSError, pa.ArrowException):
-            raise UserError(
-                str(path), "is missing or damaged; allowed: a whole folder (run it with --resume)"
-            ) from None
+            raise UserError(str(path), f"is missing or damaged; {WHOLE}") from None
+        for column in _columns_of(kind, is_timed="arrival_s" in table):
+            if column not in table:
+                raise UserError(str(path), f"has no column {column!r}; {WHOLE}")
+        return table
+
+
+def _columns_of(kind: type, *, is_timed: bool) -> list[str]:
+    """Columns that the rows of a record surely have, times where there was a clock."""
+    names = [field.name for field in fields(kind) if field.name != "lost_tokens"]
+    return [name for name in names if is_timed or name not in TIMED_COLUMNS]
 
 
 def read_results(folder: Path) -> Results:
@@ -87,6 +87,8 @@ def read_results(folder: Path) -> Results:
             raise UserError(str(path), "no such file; allowed: a folder that `run` has written")
     experiment = expand(read_source(experiment_path))
     texts = dict.fromkeys([*experiment.axes, "run"], str)
+    if not summary_path.read_bytes().endswith(b"\n"):
+        raise UserError(str(summary_path), f"is cut off in its last row; {WHOLE}")
     try:
         summary = pd.read_csv(summary_path, dtype=texts, keep_default_na=False, na_values=[""])
     except (ValueError, pd.errors.ParserError) as error:
@@ -96,6 +98,10 @@ def read_results(folder: Path) -> Results:
         raise UserError(str(summary_path), f"has no column {missing[0]!r}; run it anew")
     if summary.empty:
         raise UserError(str(summary_path), "has no finished run; allowed: at least one")
+    if summary["run"].isna().any():
+        raise UserError(str(summary_path), f"has a row without a run; {WHOLE}")
     swept = list(experiment.axes)
     summary[swept] = summary[swept].fillna("null")
-    return Results(folder, experiment, summary)
+    results = Results(folder, experiment, summary)
+    _ = results.metas  # so that a damaged one is told before anything is drawn
+    return results

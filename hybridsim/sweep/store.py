@@ -21,10 +21,8 @@ from hybridsim import __version__
 from hybridsim.config import Experiment, Run, expand, read_source
 from hybridsim.errors import UserError
 from hybridsim.files import make_folder, write_whole, writing
-from hybridsim.records import LOSS_REASONS, RequestRecord, StepRecord
+from hybridsim.records import LOSS_REASONS, TIMED_COLUMNS, RequestRecord, StepRecord
 from hybridsim.sweep.inputs import code_digest, fingerprints
-
-TIMED_COLUMNS = ("arrival_s", "scheduled_s", "first_token_s", "finished_s", "num_preemptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,8 @@ def why_anew(out_dir: Path, run: Run) -> str | None:
             pq.ParquetFile(folder / "steps.parquet").close()
     except (OSError, ValueError, TypeError, KeyError, AttributeError, UserError, pa.ArrowException):
         return BROKEN
-    is_whole = meta.get("num_requests") == num_rows and bool(meta.get("metrics"))
+    has_metrics = isinstance(meta.get("metrics"), dict) and "num_refused" in meta["metrics"]
+    is_whole = meta.get("num_requests") == num_rows and has_metrics
     if stored.run_id != run.run_id or not is_whole:
         return BROKEN
     return _other_code(versions) or _other_files(inputs, fingerprints(run.config))
