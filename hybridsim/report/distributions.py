@@ -28,6 +28,7 @@ def cdf(results: Results, plot: PlotConfig) -> Figure:
     """Share of requests at or below a time, for each value of the line key."""
     columns = plot.y or ("ttft_s",)
     _check(columns, REQUEST_TIMES, results)
+    results = results.timed
     panels = [
         _cdf_panel(results, title, list(lines(rows, plot.line, results.summary)), column)
         for column in columns
@@ -57,6 +58,7 @@ def steps(results: Results, plot: PlotConfig) -> Figure:
     """What the server did over time: a row of panels for each column."""
     columns = plot.y or STEP_COLUMNS
     _check(columns, STEP_COLUMNS, results)
+    results = results.timed
     parts = [
         (title, list(lines(rows, plot.line, results.summary)))
         for title, rows in split(results, [plot.line])

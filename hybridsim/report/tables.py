@@ -1,6 +1,6 @@
 """Reads a result folder back: the summary, and the rows of each run. Runs nothing."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,15 @@ class Results:
 
     @property
     def is_timed(self) -> bool:
-        return any((self.folder / "runs" / r / "steps.parquet").is_file() for r in self.metas)
+        """Whether any of the runs had a clock."""
+        return len(self.timed.summary) > 0
+
+    @cached_property
+    def timed(self) -> "Results":
+        """Those runs alone that had a clock; a sweep over `mode` has others beside them."""
+        modes = {run.run_id: run.config.mode for run in self.experiment.runs}
+        had_clock = [modes.get(run) == "timed" for run in self.summary["run"]]
+        return replace(self, summary=self.summary[had_clock])
 
     def requests(self, run: str) -> pd.DataFrame:
         """requests.parquet without the warm-up; times of day become durations.

@@ -235,6 +235,22 @@ def test_a_report_can_be_drawn_again_and_is_the_same(replayed: Path) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.parametrize("sweep", [{}, {"cache.checkpoint": ["none", "prompt_end"]}])
+def test_runs_without_a_clock_stand_beside_timed_ones(tmp_path: Path, sweep) -> None:
+    """Times are drawn of the runs that have some; all default figures come out."""
+    sweep = {"mode": ["replay", "timed"], **sweep}
+    path = write_experiment(tmp_path, tiny(tmp_path, gpu="h200", sweep=sweep, plots=None))
+    assert command.run(path, [], out_dir=tmp_path / "out", console=Console(quiet=True)) == 0
+    results = read_results(tmp_path / "out")
+    assert len(results.summary) == 2 * len(results.timed.summary)
+    assert set(results.timed.summary["mode"]) == {"timed"}
+    plotted = {plot.kind: KINDS[plot.kind](results, plot) for plot in default_plots(results, None)}
+    assert set(plotted) == {"curve", "losses", "cdf", "steps"}
+    lines = [line for panel in plotted["cdf"].panels for line in panel.series]
+    assert len(lines) == len(results.timed.summary)
+    assert all(max(line.y) == 100 for line in lines)
+
+
 def test_a_missing_run_is_named(timed: Path, tmp_path: Path) -> None:
     import shutil
 
