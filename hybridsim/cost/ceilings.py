@@ -49,7 +49,7 @@ def fit_classes(bench: Bench) -> tuple[dict[str, Values], dict[str, dict[str, Va
     # Dense layers stream their weights as the head does, the one product that is measured alone;
     # what few tokens take beyond that are the launches and drains of each layer.
     weights = {classes.MATMUL: head[classes.HEAD].memory}
-    usual = head | bench.aligned().fit("dense", memory=weights) | bench.fit("copy")
+    usual = head | bench.fit("dense", memory=weights) | bench.fit("copy")
     # Where no profile has experts, their products are taken to attain what others do.
     usual[classes.EXPERTS] = usual[classes.MATMUL]
     if bench.has(["experts"]):

@@ -55,10 +55,12 @@ class StepCounts:
     """Everything that a step's time is made of.
 
     dense_params: weights of matrix products that every token passes, embeddings aside. *_io:
-    bytes of their inputs and outputs. num_sublayers: mixers and FFNs, an all-reduce each.
+    bytes of their inputs and outputs. num_products: how many products these are. num_sublayers:
+    mixers and FFNs, an all-reduce each.
     """
 
     dense_params: int
+    num_products: int
     dense_weight_bytes: int
     dense_io_bytes_per_token: int
     head_params: int
@@ -81,6 +83,7 @@ def count_step(model: ModelSpec) -> StepCounts:
     num_sublayers = sum(layer.num_norms for layer in model.layers)
     return StepCounts(
         dense_params=sum(dense),
+        num_products=sum(map(_num_products, (*_mixers(model), *model.ffn_layers))),
         dense_weight_bytes=num_bytes(sum(dense), model.dtypes.weights),
         dense_io_bytes_per_token=act_bytes * sum(_io_elements(x, hidden) for x in dense),
         head_params=model.head_params,
@@ -114,6 +117,14 @@ def _dense_ffn_params(ffn: MlpSpec | MoeSpec, hidden: int) -> int:
     if isinstance(ffn, MoeSpec):
         return ffn.dense_matmul_params(hidden)
     return ffn.matmul_params(hidden)
+
+
+def _num_products(part: AttentionSpec | RecurrentSpec | MlpSpec | MoeSpec) -> int:
+    """Matrix products that every token passes: one into a mixer or MLP and one out of it; beside
+    routed experts those of the shared one, its gate and the router."""
+    if isinstance(part, MoeSpec):
+        return 1 + (2 if part.shared_intermediate else 0) + part.shared_gate
+    return 2
 
 
 def _io_elements(params: int, hidden: int) -> int:

@@ -28,7 +28,12 @@ _COMPUTE_OF = {
     "attention": (ATTENTION_PREFILL, ATTENTION_PREFIX, ATTENTION_DECODE),
     "scan": (SCAN_PREFILL, SCAN_DECODE),
 }
-_WHOLE = ("step_overhead_s", "link", "allreduce_latency_s")  # fields of Efficiency itself
+_WHOLE = (
+    "step_overhead_s",
+    "layer_overhead_s",
+    "link",
+    "allreduce_latency_s",
+)  # fields of Efficiency itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +55,16 @@ class Efficiency:
 
     kinds: for a class, ceilings of kinds of layers that have kernels of their own (`mla` in
     attention_decode). relative: kinds whose rates are only known as a multiple of the class's.
-    step_overhead_s: of a step, whatever is in it. link: share of the link's rate,
-    allreduce_latency_s: of one all-reduce whatever its size; both are assumed, not measured.
+    step_overhead_s: of a step, whatever is in it. layer_overhead_s: of a layer, both its mixer and
+    its FFN, where a user gives it in place of fixed times of classes. link: share of the link's
+    rate, allreduce_latency_s: of one all-reduce whatever its size; both are assumed, not measured.
     """
 
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, Ceiling]] = field(default_factory=dict)
     relative: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     step_overhead_s: float = 0.0
+    layer_overhead_s: float = 0.0
     link: float = 1.0
     allreduce_latency_s: float = 0.0
 
@@ -100,9 +107,7 @@ def _changed(ceiling: Ceiling, part: str, given: Mapping[str, float]) -> Ceiling
     if "memory" in given:
         ceiling = replace(ceiling, memory=given["memory"])
     if "layer_overhead_s" in given:
-        # Counted once for a mixer and once for an FFN: a layer has both as a rule.
-        half_s = given["layer_overhead_s"] / 2 if part == MATMUL else 0.0
-        ceiling = replace(ceiling, fixed_s=half_s)
+        ceiling = replace(ceiling, fixed_s=0.0)
     return ceiling
 
 
@@ -119,8 +124,8 @@ def parse_efficiency(data: Mapping[str, Any]) -> Efficiency:
         {part: _ceilings(kinds) for part, kinds in data["kinds"].items()},
         data["relative"],
         data["step_overhead_s"],
-        data["assumed"]["link"],
-        data["assumed"]["allreduce_latency_s"],
+        link=data["assumed"]["link"],
+        allreduce_latency_s=data["assumed"]["allreduce_latency_s"],
     )
 
 

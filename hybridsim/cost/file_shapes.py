@@ -45,17 +45,12 @@ class _Fit(Strict):
     error: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
-class _Carried(_Operator):
-    source: StrictStr = Field(alias="from")
-
-
 class _Profile(_Loose):
     model: StrictStr
     tp: _Positive
     machine: dict[str, StrictStr]
     state_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     operators: dict[str, _Operator]
-    carried: dict[str, _Carried] = {}
     fit: _Fit = Field(default_factory=_Fit)
     fit_steps: list[_Step] = []
 
@@ -68,7 +63,6 @@ def check_profile(data: Mapping[str, Any], place: str) -> None:
     """UserError naming the first value that a profile cannot have."""
     profile = checked(_Profile, data, place)
     places = [(f"{place}.operators.{name}", x) for name, x in profile.operators.items()]
-    places += [(f"{place}.carried.{name}", x) for name, x in profile.carried.items()]
     for where, operator in places:
         for index, point in enumerate(operator.points):
             if len(point.at) != len(operator.axes):

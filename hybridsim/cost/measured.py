@@ -46,8 +46,7 @@ class Fit:
 class Profile:
     """A profile read and checked. `machine`: names and versions of what it was measured on.
 
-    state_bytes: one request's states and convolution states, all layers. carried: parts that were
-    not measured for this rank but taken from equal work of other profiles, and from which.
+    state_bytes: one request's states and convolution states, all layers.
     """
 
     model: str
@@ -56,7 +55,6 @@ class Profile:
     tables: Mapping[str, Table]
     state_bytes: float
     fit: Fit
-    carried: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_profile(path: Path) -> Profile:
@@ -75,11 +73,9 @@ def read_profile(path: Path) -> Profile:
 
 def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     """A profile from its JSON object."""
-    measured, carried = data.get("operators", {}), data.get("carried", {})
-    for key, parts in (("operators", measured), ("carried", carried)):
-        if not isinstance(parts, dict):
-            raise UserError(f"{place}.{key}", f"{parts!r:.60} is not a mapping of parts")
-    operators = {**carried, **measured}
+    operators = data.get("operators", {})
+    if not isinstance(operators, dict):
+        raise UserError(f"{place}.operators", f"{operators!r:.60} is not a mapping of parts")
     lacking = [part for part in PARTS if part not in operators]
     if lacking:
         raise UserError(f"{place}.operators", f"lacks {', '.join(lacking)}")
@@ -98,9 +94,8 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
             f"{place}.fit.overhead_s", f"{fit.overhead_s} makes the smallest step take no time"
         )
     return Profile(
-        data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]), fit,
-        {part: table["from"] for part, table in carried.items() if part not in measured},
-    )  # fmt: skip
+        data["model"], data["tp"], data["machine"], tables, float(data["state_bytes"]), fit
+    )
 
 
 @dataclass
@@ -205,8 +200,6 @@ class MeasuredCost:
         """Sentences for a run's record: where the profile is from and where it was left."""
         machine = self.profile.machine
         notes = [f"step times measured on {machine.get('gpu')} on {machine.get('date')}"]
-        for part, source in self.profile.carried.items():
-            notes.append(f"{part} was not measured for this rank: carried over from {source}")
         if self.allreduce is not None:
             notes.append(self.allreduce.note())
         for part, count in sorted(self.extrapolated.items()):

@@ -16,7 +16,7 @@ _HEADS = (
 )  # fmt: skip
 # What each class is, what bounds it by memory, and the launch that its fixed time belongs to.
 _WHAT = {
-    classes.MATMUL: ("products that every token passes", "weights", "mixer or FFN"),
+    classes.MATMUL: ("products that every token passes", "weights", "product"),
     classes.POINTWISE: ("norms, gates, activations, rotary embedding", "activations", ""),
     classes.HEAD: ("logits", "weights", "step"),
     classes.EXPERTS: ("products of routed experts", "weights of those touched", "expert layer"),

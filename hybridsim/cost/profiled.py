@@ -14,7 +14,7 @@ from hybridsim.cost.least_squares import Floors, fit_floors
 from hybridsim.cost.parts import PARTS, At
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.work import Work, step_work
-from hybridsim.models import ModelSpec, MoeSpec, get_model
+from hybridsim.models import ModelSpec, get_model
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,6 @@ class Bench:
         result = fit_floors(floors, launches, seconds, least, known)
         return {part: ClassFit.of(result, index) for index, part in enumerate(found)}
 
-    def aligned(self) -> "Bench":
-        """Without models whose router has an odd width, if there are others.
-
-        The matrix library has fast kernels for multiples of 8 columns only. The whole-model step
-        makes the router's logits and the gate of shared experts in one product, which is 513
-        columns wide for 512 experts, and slow in a way that no serving engine needs to be.
-        """
-        found = [source for source in self.sources if not _has_odd_router(source.model)]
-        return Bench(self.gpu, found or self.sources)
-
     def has(self, names: Sequence[str], kind: str = "") -> bool:
         """Whether there are points of these parts with layers of `kind`."""
         return next(self.points(names, kind), None) is not None
@@ -123,11 +113,6 @@ def work_at(name: str, model: ModelSpec, at: At) -> list[Work]:
     part = PARTS[name]
     step = part.step_at(at, model.state_bytes)
     return [work for work in step_work(_counts(model), *step) if work.part in part.classes]
-
-
-def _has_odd_router(model: ModelSpec) -> bool:
-    experts = [ffn for ffn in model.ffn_layers if isinstance(ffn, MoeSpec)]
-    return any((ffn.num_experts + ffn.shared_gate) % 8 for ffn in experts)
 
 
 def _floors(works: list[Work], parts: Sequence[str], gpu: Gpu) -> list[tuple[float, float]]:

@@ -85,14 +85,19 @@ class RooflineCost:
         num_tokens = sum(chunk.num_new_tokens for chunk in chunks) + num_decodes
         if self.model.tp > 1 and num_tokens:
             parts["allreduce"] = self._allreduce.step_s(num_tokens)
-        parts["overhead"] = self.efficiency.step_overhead_s
+        parts["overhead"] = self._overhead_s(num_tokens)
         return parts
+
+    def _overhead_s(self, num_tokens: int) -> float:
+        """Of a step, and of its layers where it computes any."""
+        layers = self._counts.num_sublayers / 2 if num_tokens else 0
+        return self.efficiency.step_overhead_s + layers * self.efficiency.layer_overhead_s
 
     def decode_steps_s(self, num_steps: int, num_decodes: int, decode_context_tokens: int) -> float:
         """See CostModel. Only attention depends on the context; it is summed piece by piece."""
         if num_steps <= 0 or num_decodes <= 0:
             return 0.0
-        fixed_s = self.efficiency.step_overhead_s + self._allreduce.step_s(num_decodes)
+        fixed_s = self._overhead_s(num_decodes) + self._allreduce.step_s(num_decodes)
         work = count.fixed_work(self._counts, num_decodes, num_decodes, num_decodes)
         fixed_s += sum(map(self.floor_s, work))
         growing_s = 0.0

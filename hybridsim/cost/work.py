@@ -9,7 +9,7 @@ from hybridsim.cost.counts import AttentionCount, StepCounts
 
 
 class Work(NamedTuple):
-    """FLOPs and bytes of `num_launches` equal layers, which share the longer of the two floors.
+    """FLOPs and bytes of `num_launches` equal launches, which share the longer of the two floors.
 
     part: the class of kernels; kind: of the layer, where kernels differ within a class.
     """
@@ -55,7 +55,7 @@ def token_work(counts: StepCounts, num_tokens: int, num_rows: int) -> list[Work]
     head_bytes = counts.head_weight_bytes + num_rows * counts.head_io_bytes_per_row
     dense_flops = 2 * num_tokens * counts.dense_params
     work = [
-        Work(classes.MATMUL, dense_flops, dense_bytes, counts.num_sublayers),
+        Work(classes.MATMUL, dense_flops, dense_bytes, counts.num_products),
         Work(classes.POINTWISE, 0, num_tokens * counts.pointwise_bytes_per_token),
         Work(classes.HEAD, 2 * num_rows * counts.head_params, head_bytes, 1),
     ]
