@@ -38,8 +38,8 @@ def draw_report(folder: Path) -> list[Path]:
         with written_whole(path) as temporary:
             draw_png(small_multiples(figure) if is_crowded(figure) else figure, temporary)
         written.append(path)
-    for stale in set(plots_dir.glob("*.png")) - set(written):
-        stale.unlink()
+    for stale in set(plots_dir.glob("[!.]*.png")) - set(written):  # not what others write now
+        stale.unlink(missing_ok=True)
     page = folder / "report.html"
     with written_whole(page) as temporary:
         write_page(temporary, results, figures)

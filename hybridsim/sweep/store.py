@@ -4,6 +4,7 @@ It knows file names and formats. It does not know how a run is made.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -71,13 +72,27 @@ def _write_files(folder: Path, target: Path, run: Run, result: RunResult) -> Non
         write_json(folder / "meta.json", result.meta)
 
 
+_MOST_MOVES = 100
+
+
 def _move_into_place(temporary: Path, target: Path) -> None:
     old = temporary.with_name(f"{temporary.name}-old")
-    with contextlib.suppress(FileNotFoundError):
-        target.rename(old)
-    # Killed between the two renames the run is missing, and --resume makes it anew.
-    temporary.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        for _ in range(_MOST_MOVES):
+            with contextlib.suppress(FileNotFoundError):
+                target.rename(old)
+            # Killed between the two renames the run is missing, and --resume makes it anew.
+            try:
+                temporary.rename(target)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            # Another process has put the same run there meanwhile: the last one stays.
+            shutil.rmtree(old, ignore_errors=True)
+        raise OSError(errno.EEXIST, "other processes keep writing it")
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 _ARROW_TYPES = {int: pa.int64(), float: pa.float64(), str: pa.string()}

@@ -1,6 +1,7 @@
 """Sweeps: numbers worked out by hand, and result folders that survive whatever happens."""
 
 import json
+import multiprocessing as mp
 import os
 import shutil
 import signal
@@ -281,6 +282,27 @@ def _wait_for_runs(process, out: Path, number: int) -> None:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def _keep_writing(out: Path, run, result, num_times: int) -> None:
+    for _ in range(num_times):
+        store.write_run(out, run, result)
+
+
+def test_processes_that_write_one_run_at_once_leave_it_whole(tmp_path: Path) -> None:
+    """Whoever moves a folder away may find another one in its place; 4 x 40 times here."""
+    run_of = load_experiment(write_experiment(tmp_path, tiny(tmp_path, sweep=None))).runs[0]
+    out, result = tmp_path / "out", execute(run_of, lambda _: None)
+    context = mp.get_context("fork")
+    arguments = (out, run_of, result, 40)
+    writers = [context.Process(target=_keep_writing, args=arguments) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    assert store.is_finished(out, run_of)
+    assert [path.name for path in (out / "runs").iterdir()] == [run_of.run_id]
 
 
 # -- runs that fail
