@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hybridsim.kernels.bench.timing import Call, Timing, capture, event_s, summary
 
 # After some 80 ms of nothing but matrix products an H200 is at its power limit and lowers its
-# clock: by 4 to 9 % for these alone, by 0 to 4 % for whole steps, which draw less. Parts and steps
+# clock: by 4 to 9 % for these alone, by 0 to 6 % for whole steps, which draw less. Parts and steps
 # are only comparable before that. A tenth of a second of rest is enough to begin anew.
 _BURST_S, _REST_S = 40e-3, 0.1
 _LONG_S, _ENDLESS_S = 10e-3, 30e-3
