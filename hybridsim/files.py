@@ -43,10 +43,14 @@ def writing(path: Path) -> Iterator[None]:
 def written_whole(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the name of `path` when all went well.
 
-    Raises WriteError; whatever is raised, `path` keeps what it had before.
+    A link is followed. Raises WriteError, for devices and pipes too, which a file would replace;
+    whatever is raised, `path` keeps what it had before.
     """
     if not path.name or path.is_dir():
         raise WriteError(str(path), "is a folder; allowed: the path of a file")
+    if path.exists() and not path.is_file():
+        raise WriteError(str(path), "is a device or a pipe; allowed: the path of a file")
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
         with writing(path):
