@@ -5,12 +5,16 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from hybridsim.cli.app import app
-from hybridsim.kernels.calibrate import __main__ as program
-from hybridsim.kernels.calibrate.options import parser
-from hybridsim.models import CATALOGUE
+# On a machine that only measures, the command line's packages may be missing.
+pytest.importorskip("orjson")
+pytest.importorskip("simpy")
+from typer.testing import CliRunner  # noqa: E402
+
+from hybridsim.cli.app import app  # noqa: E402
+from hybridsim.kernels.calibrate import __main__ as program  # noqa: E402
+from hybridsim.kernels.calibrate.options import parser  # noqa: E402
+from hybridsim.models import CATALOGUE  # noqa: E402
 
 
 def refusal(capsys, *arguments):
