@@ -54,7 +54,7 @@ def main() -> None:
     except MemoryError as error:
         _refuse(f"not enough memory ({error}); allowed: a smaller input")
     except OSError as error:  # the machine's word about a file that nobody expected
-        _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+        _refuse(f"{error.filename or 'the output'}: {error.strerror or error}")
 
 
 def _refuse(message: str) -> NoReturn:

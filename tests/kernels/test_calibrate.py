@@ -151,6 +151,27 @@ def test_a_profile_of_something_else_is_not_overwritten(calibrate, capsys):
     assert (calibrate.folder / "p.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["p.json", "steps.json"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"tp": 1', b"[" * 9999])
+def test_a_damaged_file_is_named_before_anything_is_measured(calibrate, capsys, name, content):
+    (calibrate.folder / name).write_bytes(content)
+    with pytest.raises(SystemExit) as stopped:
+        calibrate.run()
+    assert stopped.value.code == 2
+    assert f"{name}: is no mapping with model, tp, machine, " in capsys.readouterr().err
+    assert not calibrate.measured
+    assert (calibrate.folder / name).read_bytes() == content
+
+
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(calibrate, capsys):
+    (calibrate.folder / "steps.json").mkdir()
+    with pytest.raises(SystemExit) as stopped:
+        calibrate.run()
+    assert stopped.value.code == 2
+    assert "steps.json: cannot be written; allowed:" in capsys.readouterr().err
+    assert not calibrate.measured
+
+
 def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for arguments, says in (

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 
 from hybridsim.errors import UserError, unknown_name
+from hybridsim.files import read_whole
 from hybridsim.kernels.bench.floors import measure_floors
 from hybridsim.kernels.bench.timing import time_eager, time_graph
 from hybridsim.kernels.calibrate.clock import time_calls
@@ -40,11 +43,29 @@ _SAVE_EVERY_S = 10.0
 Profile = dict[str, Any]
 
 
+def check_folder(path: Path) -> None:
+    """UserError now, not after minutes of measuring, where a file cannot be written."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(str(path), "cannot be written; allowed: a file in a folder of yours")
+
+
+def read_json(path: Path, keys: Sequence[str]) -> Profile:
+    """What an earlier start has written; UserError for a file that this program did not write."""
+    try:
+        found = json.loads(read_whole(path))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(key in found for key in keys):
+        allowed = "a file that this program has written, or a new one"
+        raise UserError(str(path), f"is no mapping with {', '.join(keys)}; allowed: {allowed}")
+    return found
+
+
 def load_or_start(path: Path, model: str, tp: int, commit: str) -> Profile:
     """The profile so far, if it is of this model, rank and card, else an empty one."""
     machine = describe_machine(commit)
     if path.exists():
-        profile: Profile = json.loads(path.read_text())
+        profile = read_json(path, ("model", "tp", "machine", "operators", "fit_steps"))
         same = profile["model"] == model and profile["tp"] == tp
         if same and profile["machine"]["gpu"] == machine["gpu"]:
             return profile
@@ -167,15 +188,19 @@ def run(options: argparse.Namespace) -> None:
     spec = measurable(options.model).for_rank(options.tp)
     if not torch.cuda.is_available():
         raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
+    for path in filter(None, (options.out, options.held_out_out)):
+        check_folder(path)
     profile = load_or_start(options.out, options.model, options.tp, options.commit)
+    held_out: Profile | None = None
+    if options.held_out and options.held_out_out is not None:
+        held_out = load_held_out(options.held_out_out, profile)
     measurement = Measurement(options.out, profile, spec, options.commit)
     measurement.machine()
     for name in parts_of(measurement.model):
         measurement.part(name, options.thin)
     measurement.sustained()
     measurement.steps("fit steps", profile["fit_steps"], options.fit_steps, FIT_SEED)
-    if options.held_out and options.held_out_out is not None:
-        held_out = load_held_out(options.held_out_out, profile)
+    if held_out is not None:
         measurement.path, measurement.profile = options.held_out_out, held_out
         measurement.steps("held-out steps", held_out["steps"], options.held_out, HELD_OUT_SEED)
 
@@ -184,7 +209,7 @@ def load_held_out(path: Path, profile: Profile) -> Profile:
     """The held-out steps so far, if they are of this profile, else none."""
     head = {key: profile[key] for key in ("machine", "model", "tp")}
     if path.exists():
-        found: Profile = json.loads(path.read_text())
+        found = read_json(path, ("model", "tp", "machine", "steps"))
         if {key: found.get(key) for key in head} == head:
             return found
     return {**head, "steps": []}
