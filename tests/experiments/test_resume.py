@@ -73,14 +73,18 @@ def test_the_shipped_files_of_a_price_are_those_that_are_read(gpu, tp, tmp_path,
     monkeypatch.chdir(tmp_path)
     shutil.copy(PACKAGE / "cost" / "profiles" / "h200.qwen3.5-0.8b.json", "own.json")
     name = "qwen3-next-80b-a3b" if tp == 4 else "qwen3.5-0.8b"
-    read, read_text = set(), Path.read_text
+    read = set()
 
-    def noted(path, *args, **kwargs):
-        read.add(path.resolve())
-        return read_text(path, *args, **kwargs)
+    def noting(reader):
+        def noted(path, *args, **kwargs):
+            read.add(path.resolve())
+            return reader(path, *args, **kwargs)
+
+        return noted
 
     efficiency.measured_efficiency.cache_clear()
-    monkeypatch.setattr(Path, "read_text", noted)
+    for how in ("read_text", "read_bytes"):
+        monkeypatch.setattr(Path, how, noting(getattr(Path, how)))
     get_cost_model(gpu, get_model(name), tp)
     monkeypatch.undo()
     shipped = {path for path in read if path.is_relative_to(PACKAGE)}
