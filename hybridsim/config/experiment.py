@@ -141,6 +141,8 @@ def _check_axis(path: str, values: Any, axes: list[str], place: str) -> None:
             raise UserError(
                 place, f"{shorten(repr(value))} stands twice in the list; allowed: each value once"
             )
+    if not all(path.split(".")):
+        raise UserError(place, f"{path!r} has an empty part; allowed: a dotted path such as a.b")
     if path.split(".")[0] in _HEAD | {"sweep"}:
         raise UserError(
             place, f"{path} is no part of a run; allowed: {', '.join(RunConfig.model_fields)}"
@@ -180,7 +182,8 @@ def _relocate(error: UserError, places: dict[str, KeyPath], source: Source) -> U
     top = error.place.split(".")[0]
     known = top in RunConfig.model_fields or top in source.data or error.place == "experiment"
     if not known:
-        return error
+        own = [place for path, place in places.items() if path.startswith(f"{error.place}.")]
+        return UserError(source.place(own[0][:-1]), error.message) if own else error
     place_text = source.place("" if error.place == "experiment" else error.place)
     return UserError(place_text, error.message)
 

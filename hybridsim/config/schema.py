@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 from hybridsim.config.values import (
     Memory,
@@ -14,7 +14,7 @@ from hybridsim.config.values import (
     StrictInt,
     declared,
 )
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 
 
 class TraceConfig(BaseModel):
@@ -217,10 +217,20 @@ class RunConfig(Strict):
         return self
 
 
+_MOST_NAME_BYTES = 200  # file systems take 255, and more is written beside a folder than in it
+
+
+def _short_name(name: str) -> str:
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        found = f"{shorten(name)!r} is too long for the name of a folder"
+        raise UserError("name", f"{found}; allowed: {_MOST_NAME_BYTES} bytes of text")
+    return name
+
+
 class ExperimentHead(Strict):
     """The keys of an experiment that are no part of a run."""
 
-    name: str = declared(
+    name: Annotated[str, AfterValidator(_short_name)] = declared(
         ..., "letters, digits, '.', '_' and '-'", "names the result folder", pattern=r"^\w[\w.-]*$"
     )
     plots: tuple[PlotConfig, ...] | None = declared(

@@ -216,7 +216,10 @@ def _key(node: yaml.Node, name: str) -> str:
     ):
         return str(node.value)
     line = node.start_mark.line + 1
-    raise UserError(f"{name}:{line}", f"{node.value!r} is not a key; allowed: a text as key")
+    found = repr(node.value)
+    if isinstance(node, yaml.CollectionNode):
+        found = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+    raise UserError(f"{name}:{line}", f"{found} is not a key; allowed: a text as key")
 
 
 def _kind(data: object) -> str:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from hybridsim.drawing import COLORS, GREY
+from hybridsim.errors import shorten
 from hybridsim.report.figure import (
     BAR_COLORS,
     MARKERS,
@@ -123,7 +124,7 @@ def _draw_panel(panel: Panel, axes: Axes, *, is_small: bool) -> None:
     _set_axis(axes, panel.x, "x")
     _set_axis(axes, panel.y, "y")
     if panel.title:
-        axes.set_title(panel.title, fontsize=9 if is_small else 10, loc="left")
+        axes.set_title(_short(panel.title), fontsize=9 if is_small else 10, loc="left")
     axes.grid(True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -182,7 +183,7 @@ def _set_axis(axes: Axes, axis: Axis, which: str) -> None:
         target.set_minor_locator(NullLocator())
         many = len(axis.ticks) > 8 or any(len(label) > 10 for label in axis.ticks.values())
         rotation: dict[str, Any] = {"rotation": 30, "ha": "right"} if many and which == "x" else {}
-        target.set_ticklabels(list(axis.ticks.values()), **rotation)
+        target.set_ticklabels(list(map(_short, axis.ticks.values())), **rotation)
     elif axis.scale == Scale.LOG:
         plain_log(target)
     if axis.range is not None:
@@ -210,8 +211,13 @@ def _legend_entries(figure: Figure) -> list[Line2D]:
             level.label: _level_entry(level) for panel in figure.panels for level in panel.levels
         }
     ordered = sorted(lines.values(), key=lambda series: series.color)
-    entries = [Line2D([], [], label=series.label, **_look(series)) for series in ordered]
+    entries = [Line2D([], [], label=_short(series.label), **_look(series)) for series in ordered]
     return [*entries, *grey.values()] if len(entries) + len(grey) > 1 else []
+
+
+def _short(label: str) -> str:
+    """A value may be a whole mapping, which would leave the panels no room."""
+    return shorten(label, 48)
 
 
 def _level_entry(level: Level) -> Line2D:

@@ -116,3 +116,14 @@ def test_a_picture_depends_on_its_figure_alone(results, tmp_path: Path):
     for name in ("a.png", "b.png"):
         draw_png(small_multiples(curve(results, plot)), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_value_that_is_a_whole_mapping_leaves_the_panels_their_room(tmp_path: Path) -> None:
+    """A label of 800 letters would push everything else from the page."""
+    long = "inline(" + ", ".join(f"key{i}=value{i}" for i in range(60)) + ")"
+    series = [Series(f"{name}{long}", [0.0, 1.0], [1.0, 2.0], i) for i, name in enumerate("ab")]
+    axis = Axis("x", ticks={0.0: long, 1.0: f"other {long}"})
+    panel = Panel(long, axis, Axis("y"), series)
+    draw_png(Figure("long", "t", [panel, panel], "line", "subtitle", "note"), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
