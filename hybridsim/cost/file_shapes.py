@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
+from hybridsim.cost.parts import PARTS
 from hybridsim.errors import UserError
 from hybridsim.models.validate import Strict, checked
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]  # up to there a float is exact
 _Positive = Annotated[int, Field(ge=1)]
 
 
@@ -22,7 +23,7 @@ class _Loose(BaseModel):
 
 class _Point(_Loose):
     at: list[_Count] = Field(min_length=1, max_length=2)
-    median_s: _Number
+    median_s: _Seconds
     low_s: _Seconds
     high_s: _Seconds
 
@@ -36,7 +37,7 @@ class _Step(_Loose):
     chunks: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]]
     num_decodes: _Count
     decode_context_tokens: _Count
-    median_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    median_s: _Seconds
 
 
 class _Fit(Strict):
@@ -49,7 +50,7 @@ class _Profile(_Loose):
     model: StrictStr
     tp: _Positive
     machine: dict[str, StrictStr]
-    state_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    state_bytes: Annotated[float, Field(ge=1, allow_inf_nan=False)]
     operators: dict[str, _Operator]
     fit: _Fit = Field(default_factory=_Fit)
     fit_steps: list[_Step] = []
@@ -62,14 +63,27 @@ class _Steps(_Loose):
 def check_profile(data: Mapping[str, Any], place: str) -> None:
     """UserError naming the first value that a profile cannot have."""
     profile = checked(_Profile, data, place)
-    places = [(f"{place}.operators.{name}", x) for name, x in profile.operators.items()]
-    for where, operator in places:
-        for index, point in enumerate(operator.points):
-            if len(point.at) != len(operator.axes):
-                raise UserError(
-                    f"{where}.points.{index}.at",
-                    f"{point.at} is not allowed; allowed: {len(operator.axes)} whole numbers",
-                )
+    for name, operator in profile.operators.items():
+        _check_operator(name, operator, f"{place}.operators.{name}")
+
+
+def _check_operator(name: str, operator: _Operator, place: str) -> None:
+    """As many axes as the part has, and every point once."""
+    axes = len(PARTS[name].axes) if name in PARTS else len(operator.axes)
+    if len(operator.axes) != axes:
+        raise UserError(f"{place}.axes", f"{operator.axes} is not allowed; allowed: {axes} names")
+    seen: set[tuple[int, ...]] = set()
+    for index, point in enumerate(operator.points):
+        here, at = f"{place}.points.{index}", tuple(point.at)
+        # On the first axis are tokens, rows, requests or slots, of which nothing has none.
+        if len(at) != axes or at[0] == 0:
+            allowed = "one whole number" if axes == 1 else f"{axes} whole numbers"
+            raise UserError(f"{here}.at", f"{point.at}; allowed: {allowed}, the first from 1")
+        if at in seen:
+            raise UserError(f"{here}.at", f"{point.at} is there twice; allowed: once")
+        if not point.low_s <= point.median_s <= point.high_s:
+            raise UserError(here, "its times are out of order; allowed: low <= median <= high")
+        seen.add(at)
 
 
 def check_steps(data: Mapping[str, Any], place: str) -> None:

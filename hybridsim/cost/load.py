@@ -8,11 +8,12 @@ infinite
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hybridsim.cost.allreduce import Allreduce, allreduce_of
 from hybridsim.cost.base import CostModel
@@ -37,10 +38,21 @@ _MEASURED = "measured"  # made of a profile instead
 # What a profile of one rank cannot tell: how ranks talk to one another.
 _OF_LINK = frozenset({"link", "allreduce_latency_s"})
 _INFINITE = "infinite"
-# Not strict, because YAML reads 1.2e15 as a text.
-_Rate = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
-_Share = Annotated[float, Field(gt=0, le=1, strict=False)]
-_Seconds = Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
+
+
+def _read_number(value: object) -> object:
+    """A number that YAML reads as a text, 1.2e15; what is none stays, and is refused."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value
+
+
+_Number = Annotated[float, BeforeValidator(_read_number)]
+# Bounds that no card comes near: beyond them times would leave the range of numbers.
+_Rate = Annotated[_Number, Field(ge=1, allow_inf_nan=False)]
+_Share = Annotated[_Number, Field(ge=1e-6, le=1)]
+_Seconds = Annotated[_Number, Field(ge=0, le=3600)]
 
 
 class _Efficiency(Strict):
@@ -83,9 +95,11 @@ def get_cost_model(
     if not isinstance(given.get("name", ""), str):
         raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
     mapping = checked(_GpuMapping, given, place)
+    if mapping.name == _INFINITE:
+        return _infinite(mapping, place)
     if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile is not None):
         return _measured(mapping, model, tp, place)
-    name = mapping.cost or "roofline"
+    name = "roofline" if mapping.cost is None else mapping.cost
     if name not in COST_MODELS:
         raise unknown_name(f"{place}.cost", name, [*COST_MODELS, _MEASURED])
     if mapping.profile is not None:
@@ -126,10 +140,10 @@ def shipped_profile(gpu_name: str, model_name: str, tp: int) -> Path | None:
 
 def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path, ...]:
     """The files that ship and that `get_cost_model` of the same arguments reads."""
-    if gpu_value == _INFINITE:
-        return ()
     given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
     mapping = checked(_GpuMapping, given, "gpu")
+    if mapping.name == _INFINITE:
+        return ()
     if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile is not None):
         return (SHIPPED,)
     profile = None
@@ -137,6 +151,15 @@ def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path,
         profile = shipped_profile(mapping.name or "", model.name, tp)
     of_link = (SHIPPED,) if tp > 1 else ()  # how ranks talk is told by no profile
     return (*((profile,) if profile else ()), *of_link)
+
+
+def _infinite(mapping: _GpuMapping, place: str) -> InfiniteCost:
+    """UserError where a mapping says more of an infinite GPU than that it is one."""
+    given = mapping.model_dump(exclude_none=True, exclude_defaults=True)
+    for key in given.keys() - {"name"}:
+        if (key, given[key]) != ("cost", _INFINITE):
+            raise UserError(f"{place}.{key}", "has no meaning for an infinite GPU; allowed: no key")
+    return InfiniteCost()
 
 
 def _better(gpu: Gpu, model: ModelSpec, tp: int) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
 """Files of measured times with anything in any place: they are read, or refused with a reason."""
 
 from copy import deepcopy
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.file_shapes import check_steps
 from hybridsim.cost.measured import MeasuredCost, parse_profile
 from hybridsim.errors import UserError
@@ -62,7 +64,9 @@ def test_a_profile_with_anything_anywhere_is_read_or_refused(path, value):
     if isinstance(found, str):
         assert found.startswith("file.json")
     else:
-        MeasuredCost(found).step_s((), 3, 300)
+        cost = MeasuredCost(found)
+        assert 0 < cost.step_s([PrefillChunk(1, 0), PrefillChunk(9000, 90000)], 3, 300, 1) < inf
+        assert 0 <= cost.error_s([PrefillChunk(300, 0)], 0, 0) < inf
 
 
 @pytest.mark.parametrize(
@@ -71,6 +75,14 @@ def test_a_profile_with_anything_anywhere_is_read_or_refused(path, value):
         (("operators", "dense", "points", 0, "at"), [1, 2], "operators.dense.points.0.at"),
         (("operators", "dense", "points", 0, "median_s"), "x", "operators.dense.points.0.median_s"),
         (("operators", "dense", "axes"), None, "operators.dense.axes"),
+        (("operators", "dense", "axes"), ["a", "b"], "operators.dense.axes"),
+        (("operators", "full_prefill", "axes"), ["a"], "operators.full_prefill.axes"),
+        (("operators", "head", "points", 1, "at"), [1], "operators.head.points.1.at"),
+        (("operators", "copy", "points", 0, "at"), [0], "operators.copy.points.0.at"),
+        (("operators", "copy", "points", 0, "at"), [10**400], "operators.copy.points.0.at.0"),
+        (("operators", "copy", "points", 0, "high_s"), 9e-6, "operators.copy.points.0"),
+        (("operators", "copy", "points", 0, "low_s"), 2e-5, "operators.copy.points.0"),
+        (("state_bytes",), 0, "state_bytes"),
         (("operators",), [], "operators"),
         (("fit", "scale"), float("nan"), "fit.scale"),
         (("fit", "slope"), 1.0, "fit.slope"),

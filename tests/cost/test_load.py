@@ -1,6 +1,7 @@
 """From a GPU value to a cost model, and what is said of wrong ones."""
 
 import json
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from hybridsim.cost import GPUS, InfiniteCost, PrefillChunk, RooflineCost, get_cost_model
 from hybridsim.cost.efficiency import CLASSES
+from hybridsim.cost.load import _Efficiency, _GpuMapping
 from hybridsim.cost.measured import MeasuredCost
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.errors import UserError
@@ -55,7 +57,9 @@ def test_a_known_gpu_changed_and_an_unknown_one_described():
     assert isinstance(custom, RooflineCost)
     assert (custom.gpu.name, custom.gpu.flops_per_s) == ("custom", 1e15)
     assert custom.gpu.memory_bytes == 96 * 2**30
-    assert isinstance(get_cost_model({"name": "h200", "cost": "infinite"}, MODEL), InfiniteCost)
+    for infinite in ({"name": "h200", "cost": "infinite"}, {"name": "infinite"},
+                     {"name": "infinite", "cost": "infinite"}):  # fmt: skip
+        assert isinstance(get_cost_model(infinite, MODEL), InfiniteCost)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +73,22 @@ def test_a_known_gpu_changed_and_an_unknown_one_described():
         ({"name": "h200", "cost": "measure"}, "gpu.cost", "allowed: roofline"),
         ({"flops_per_s": 1e15}, "gpu.hbm_bytes_per_s", "missing"),
         ({}, "gpu.flops_per_s", "missing"),
-        ({"name": "h200", "flops_per_s": -1}, "gpu.flops_per_s", "greater than 0"),
+        ({"name": "h200", "flops_per_s": -1}, "gpu.flops_per_s", "or equal to 1"),
         ({"name": "h200", "flops_per_s": "fast"}, "gpu.flops_per_s", "'fast'"),
         ({"name": "h200", "memory": "much"}, "gpu.memory", "'much' is not a size"),
         ({"name": "h200", "efficiency": {"memory": 1.2}}, "gpu.efficiency.memory", "1.2"),
-        ({"name": "h200", "efficiency": {"matmul": 0}}, "gpu.efficiency.matmul", "greater than 0"),
+        ({"name": "h200", "efficiency": {"matmul": 0}}, "gpu.efficiency.matmul", "to 0.000001"),
         ({"name": "h200", "efficiency": {"x": 1}}, "gpu.efficiency.x", "allowed: matmul"),
+        ({"name": "h200", "efficiency": {"matmul": True}}, "gpu.efficiency.matmul", "True"),
+        ({"name": "h200", "efficiency": {"link": "nan"}}, "gpu.efficiency.link", "or equal to"),
+        ({"name": "h200", "efficiency": {"step_overhead_s": "inf"}},
+         "gpu.efficiency.step_overhead_s", "less than or equal to 3600"),
+        ({"name": "h200", "hbm_bytes_per_s": 1e-320}, "gpu.hbm_bytes_per_s", "or equal to 1"),
+        ({"name": "h200", "cost": ""}, "gpu.cost", "unknown name ''; allowed: roofline"),
+        ({"name": "infinite", "cost": "measured"}, "gpu.cost", "no meaning for an infinite GPU"),
+        ({"name": "infinite", "flops_per_s": 1e15}, "gpu.flops_per_s", "no meaning"),
     ],
-)
+)  # fmt: skip
 def test_gpus_that_are_refused(value, place, says):
     with pytest.raises(UserError, match=says) as caught:
         get_cost_model(value, MODEL)
@@ -123,6 +135,35 @@ def test_a_measured_profile_is_taken_when_asked_for(tmp_path):
         with pytest.raises(UserError) as caught:
             get_cost_model(gpu, get_model(model), tp)
         assert caught.value.place == name
+
+
+RATES = [key for key in _GpuMapping.model_fields if key.endswith("_per_s")]
+odd_numbers = (
+    st.floats() | st.integers() | st.booleans() | st.none() | st.binary(max_size=3)
+    | st.text(max_size=4) | st.floats().map(str)
+)  # fmt: skip
+
+
+def cost_or_place(gpu):
+    """The cost model of a GPU, or the place that is refused."""
+    try:
+        return get_cost_model(gpu, MODEL, tp=2)
+    except UserError as error:
+        return error.place
+
+
+@given(
+    st.dictionaries(st.sampled_from(list(_Efficiency.model_fields)), odd_numbers, max_size=2),
+    st.dictionaries(st.sampled_from(RATES), odd_numbers),
+    st.integers(1, 10**5), st.integers(0, 10**6), st.integers(0, 10**4),
+)  # fmt: skip
+def test_whatever_is_taken_prices_every_step_in_finite_time(shares, rates, new, context, decodes):
+    cost = cost_or_place({"name": "h200", "efficiency": shares} | rates)
+    if isinstance(cost, str):
+        assert cost.split(".")[-1] in {*shares, *rates}
+        return
+    assert 0 < cost.step_s([PrefillChunk(new, context)], decodes, decodes * context) < inf
+    assert 0 <= cost.decode_steps_s(new, decodes, decodes * context) < inf
 
 
 @pytest.mark.parametrize(

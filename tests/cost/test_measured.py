@@ -158,7 +158,7 @@ def test_break_even_is_where_the_gap_costs_more_than_the_copy(cost):
         (lambda d: d.pop("state_bytes"), "is missing"),
         (lambda d: d["operators"]["head"]["points"].clear(), "too few points"),
         (lambda d: d["operators"]["full_decode"]["points"].pop(), "lacks the point"),
-        (lambda d: d["operators"]["head"]["points"][0].update(median_s=0.0), "not above 0"),
+        (lambda d: d["operators"]["head"]["points"][0].update(median_s=0.0), "greater than 0"),
     ],
 )
 def test_profiles_with_holes_are_refused(change, message):
