@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from hybridsim.cost.parts import PARTS
 from hybridsim.errors import UserError
@@ -38,6 +38,12 @@ class _Step(_Loose):
     num_decodes: _Count
     decode_context_tokens: _Count
     median_s: _Seconds
+
+    @model_validator(mode="after")
+    def _has_tokens(self) -> "_Step":
+        if not self.num_decodes and not any(new for new, _ in self.chunks):
+            raise ValueError("a step without tokens; allowed: one that computes something")
+        return self
 
 
 class _Fit(Strict):

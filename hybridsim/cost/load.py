@@ -36,7 +36,7 @@ COST_MODELS: dict[str, Callable[[Gpu, Efficiency, ModelSpec], CostModel]] = {
 }
 _MEASURED = "measured"  # made of a profile instead
 # What a profile of one rank cannot tell: how ranks talk to one another.
-_OF_LINK = frozenset({"link", "allreduce_latency_s"})
+OF_LINK = frozenset({"link", "allreduce_latency_s"})
 _INFINITE = "infinite"
 
 
@@ -195,7 +195,7 @@ def _rates_beside(mapping: _GpuMapping) -> list[str]:
     rates = ("flops_per_s", "fp8_flops_per_s", "hbm_bytes_per_s")
     given = mapping.model_dump(exclude_none=True)
     return [key for key in rates if key in given] + [
-        f"efficiency.{key}" for key in given["efficiency"] if key not in _OF_LINK
+        f"efficiency.{key}" for key in given["efficiency"] if key not in OF_LINK
     ]
 
 

@@ -83,6 +83,8 @@ def test_a_profile_with_anything_anywhere_is_read_or_refused(path, value):
         (("operators", "copy", "points", 0, "high_s"), 9e-6, "operators.copy.points.0"),
         (("operators", "copy", "points", 0, "low_s"), 2e-5, "operators.copy.points.0"),
         (("state_bytes",), 0, "state_bytes"),
+        (("fit_steps", 0), {"chunks": [[0, 9]], "num_decodes": 0, "decode_context_tokens": 0,
+                            "median_s": 1e-3}, "fit_steps.0"),
         (("operators",), [], "operators"),
         (("fit", "scale"), float("nan"), "fit.scale"),
         (("fit", "slope"), 1.0, "fit.slope"),
@@ -90,7 +92,7 @@ def test_a_profile_with_anything_anywhere_is_read_or_refused(path, value):
         (("state_bytes",), "much", "state_bytes"),
         (("tp",), True, "tp"),
     ],
-)
+)  # fmt: skip
 def test_the_wrong_value_is_named(path, value, place):
     with pytest.raises(UserError) as caught:
         parse_profile(replaced(path, value), "p.json")

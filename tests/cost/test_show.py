@@ -160,6 +160,22 @@ def test_a_card_of_unknown_peaks_is_shown_by_its_profile_alone(tmp_path):
     assert {row["roofline_s"] for row in rows(out / "parts.csv")} == {""}
 
 
+def test_the_link_of_a_card_of_ones_own_goes_with_a_profile_of_ranks():
+    """200 GB/s wholly used and 1 us; without a link, ranks cannot be priced."""
+    path = shipped_profiles()["h200", "qwen3-next-80b-a3b", 4]
+    model = get_model("qwen3-next-80b-a3b")
+    gpu = {"name": "ours", "link_bytes_per_s": 2e11,
+           "efficiency": {"link": 1, "allreduce_latency_s": 1e-6}}  # fmt: skip
+    subject = make_subject(gpu, model, 4, path)
+    assert subject.measured is not None
+    assert subject.measured.allreduce is not None
+    assert subject.measured.allreduce.link_bytes_per_s == 2e11
+    assert subject.measured.allreduce.latency_s == 1e-6
+    with pytest.raises(UserError, match="needed for tp 4") as caught:
+        make_subject("ours", model, 4, path)
+    assert caught.value.place == "gpu.link_bytes_per_s"
+
+
 def experiment(folder: Path, text: str) -> Path:
     path = folder / "e.yaml"
     path.write_text(
@@ -201,6 +217,7 @@ def test_an_experiment_is_shown_for_every_gpu_and_model_in_it(tmp_path):
         (["--model", "qwen3.5-0.8b", "--gpu", "h200", "--tp", "3"], "tp", "does not divide"),
         (["--model", "qwen3.5-0.8b", "--gpu", "h200", "--profile", "no.json"], "no.json",
          "cannot be read"),
+        (["--model", "qwen3.5-0.8b", "--gpu", "{name: h200, profile: ''}"], ".", "cannot be read"),
         (["--model", "qwen3.5-0.8b", "--gpu", "h200", "--steps", "no.json"], "--steps",
          "cannot be read: No such file"),
         (["--model", "qwen3.5-0.8b", "--gpu", "h200", "--set", "tp=2"], "--set",
@@ -224,6 +241,8 @@ def test_wrong_options_are_refused(tmp_path, monkeypatch, arguments, place, says
 @pytest.mark.parametrize(
     ("text", "says"),
     [('{"model": "qwen3.5-0.8b", "steps": [{}]}', "chunks: Field required"),
+     ('{"model": "qwen3.5-0.8b", "steps": [{"chunks": [], "num_decodes": 0, '
+      '"decode_context_tokens": 0, "median_s": 1}]}', "a step without tokens"),
      ("{", "is not JSON"), ("[]", "holds no steps"), ('{"steps": []}', "holds no steps"),
      ('{"model": "qwen3.5-4b", "steps": [{}]}', "is of qwen3.5-4b, tp 1, not of h200-qwen3.5")],
 )  # fmt: skip

@@ -14,7 +14,7 @@ import yaml
 
 from hybridsim.config import load_experiment
 from hybridsim.cost.gpus import GPUS
-from hybridsim.cost.load import get_cost_model, shipped_profile
+from hybridsim.cost.load import OF_LINK, get_cost_model, shipped_profile
 from hybridsim.cost.measured import MeasuredCost
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.roofline import RooflineCost
@@ -122,15 +122,24 @@ def make_subject(
         get_cost_model(given, model, tp, place)  # refuses what an experiment refuses
     chosen = given.pop("profile", None)
     given.pop("cost", None)
-    path = Path(str(chosen)) if chosen else shipped_profile(name, model.name, tp)
+    path = shipped_profile(name, model.name, tp) if chosen is None else Path(str(chosen))
     measured = data = None
     if path is not None:
         source = {"name": name, "cost": "measured", "profile": str(path)}
-        cost = get_cost_model(source, model, tp, place)
+        cost = get_cost_model(source | _link_of(given), model, tp, place)
         assert isinstance(cost, MeasuredCost)
         measured, data = cost, json.loads(path.read_text())
     roofline = _roofline(given, model, tp, path, place)
     return Subject(name, model.for_rank(tp), roofline, measured, data)
+
+
+def _link_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a GPU's mapping stands beside a profile: how ranks talk to one another."""
+    link = {key: given[key] for key in ("link_bytes_per_s",) if key in given}
+    shares = given.get("efficiency")
+    if isinstance(shares, Mapping):
+        link["efficiency"] = {key: shares[key] for key in OF_LINK & shares.keys()}
+    return link
 
 
 def _roofline(
