@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, shorten
 from hybridsim.terminal import wide_console
 
 if TYPE_CHECKING:
@@ -143,11 +143,14 @@ def _parse_contexts(text: str) -> list[int]:
     """Rising positive lengths in tokens; UserError otherwise."""
     lengths = []
     for part in text.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
+        digits = part.strip()
+        # the length first: Python refuses to read thousands of digits
+        if not digits.isdecimal() or len(digits) > 15 or int(digits) < 1:
+            allowed = "whole numbers from 1, of at most 15 digits"
             raise UserError(
-                "--contexts", f"{part.strip()!r} is not a length; allowed: whole numbers from 1"
+                "--contexts", f"{shorten(digits)!r} is not a length; allowed: {allowed}"
             )
-        lengths.append(int(part))
+        lengths.append(int(digits))
     return sorted(set(lengths))
 
 

@@ -1,8 +1,13 @@
-"""Writes any trace as `segments` or `tokens`. A file is there as a whole or not at all."""
+"""Writes any trace as `segments` or `tokens`. A file is there as a whole or not at all.
 
+What is named .gz or .xz is compressed that way, as the readers expect it.
+"""
+
+import gzip
+import lzma
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
@@ -25,11 +30,20 @@ def write_trace(stream: TraceStream, path: str | Path, to: str) -> int:
     if to not in WRITERS:
         raise unknown_name("--to", to, list(WRITERS))
     count, path = 0, Path(path)
-    with writing(path), _atomic(path) as file:
+    with writing(path), _atomic(path) as raw, _deflated(raw, path) as file:
         for line in WRITERS[to](stream):
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             count += 1
     return count
+
+
+def _deflated(raw: IO[bytes], path: Path) -> AbstractContextManager[IO[bytes]]:
+    """The stream to write to; closing it leaves `raw` open. Equal traces give equal bytes."""
+    if path.suffix == ".gz":
+        return gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
+    if path.suffix == ".xz":
+        return lzma.open(raw, "wb")
+    return nullcontext(raw)
 
 
 @contextmanager

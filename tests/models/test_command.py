@@ -77,6 +77,7 @@ def test_help_has_an_example(command):
         (["show", "missing/config.json"], "cannot be read"),
         (["ledger", "qwen3.5-0.8b", "--contexts", "512,x"], "'x' is not a length"),
         (["ledger", "qwen3.5-0.8b", "--contexts", "0"], "'0' is not a length"),
+        (["ledger", "qwen3.5-0.8b", "--contexts", "9" * 5000], "at most 15 digits"),
         (["ledger", "qwen3.5-0.8b", "--figure", "x.docx"], "ending '.docx'; allowed: a name"),
         (["ledger", "qwen3.5-0.8b", "--figure", "no/folder/x.png"], "cannot be written"),
     ],

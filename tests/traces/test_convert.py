@@ -1,5 +1,7 @@
 """Conversion round trips."""
 
+import gzip
+import lzma
 from pathlib import Path
 
 import orjson
@@ -66,6 +68,26 @@ def test_token_ids_survive_conversion(tmp_path: Path) -> None:
     path.write_bytes(orjson.dumps(row) + b"\n")
     write_trace(open_trace(path, "tokens"), tmp_path / "u.jsonl", "tokens")
     assert orjson.loads((tmp_path / "u.jsonl").read_bytes()) == row
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz"])
+def test_a_compressed_name_is_a_compressed_file(tmp_path: Path, ending: str) -> None:
+    """Readers refuse a plain file of such a name. Equal traces give equal bytes, at any time."""
+    open_plain = {".gz": gzip.open, ".xz": lzma.open}[ending]
+    source = tmp_path / "plain.jsonl"
+    line = '{"id": "%d", "prompt": [["s", 50], ["u%d", 7]], "output": 3}\n'
+    source.write_text("".join(line % (number, number) for number in range(200)))
+    written = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.jsonl{ending}"
+        assert write_trace(open_trace(source, "segments"), path, "segments") == 200
+        written.append(path.read_bytes())
+        write_trace(open_trace(source, "segments"), tmp_path / "again.jsonl", "segments")
+        with open_plain(path) as file:
+            assert file.read() == (tmp_path / "again.jsonl").read_bytes()
+        assert len(read_trace(path, "segments").requests) == 200
+    assert written[0] == written[1]
+    assert len(written[0]) < source.stat().st_size / 4
 
 
 def test_a_failed_conversion_leaves_nothing_behind(tmp_path: Path) -> None:
