@@ -1,9 +1,13 @@
 """Parts of the documentation that are made from code: between two marks of a Markdown file."""
 
-import sys
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from hybridsim.errors import UserError
+from hybridsim.files import read_whole, write_whole
+from hybridsim.terminal import errors_in_one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,17 @@ class MadePart:
         return f"{before}{start}\n{self.make()}\n{end}{after}"
 
     def main(self) -> None:
-        """Renew the file that the command line names."""
-        path = Path(sys.argv[1])
-        path.write_text(self.renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+        """Renew the page that the command line names; a mistake is one line and exit code 2."""
+        parser = argparse.ArgumentParser(description=f"Renew a page from {self.start!r} on.")
+        parser.add_argument("page", type=Path, help="Markdown file that has this part")
+        path: Path = parser.parse_args().page
+        with errors_in_one_line():
+            text = read_whole(path)
+            try:
+                renewed = self.renewed(text.decode())
+            except ValueError as error:
+                raise UserError(str(path), str(error)) from None
+            write_whole(path, renewed.encode())
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,10 +1,12 @@
 """Files read and written as a whole or not at all, with the machine's refusals as errors."""
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from hybridsim.errors import UserError, shorten
 
@@ -27,6 +29,20 @@ def read_whole(path: Path, place: str | None = None) -> bytes:
     except (OSError, ValueError) as error:  # a ValueError is a zero byte in the path
         why = getattr(error, "strerror", None) or error
         raise UserError(here, f"{name}cannot be read: {why}; allowed: a file") from None
+
+
+def read_json(path: Path, place: str | None = None) -> Any:
+    """The value that a JSON file holds; UserError at `place`, or at the path and its line."""
+    content = read_whole(path, place)
+    shown = shorten(str(path), 200)
+    here, name = (shown, "") if place is None else (place, f"{shown!r} ")
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        line = f":{error.lineno}" if place is None else ""
+        raise UserError(f"{here}{line}", f"{name}is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:  # bytes that are no text; thousands of brackets
+        raise UserError(here, f"{name}is not JSON: {shorten(str(error))}") from None
 
 
 @contextmanager

@@ -1,6 +1,11 @@
-"""Where commands print their tables."""
+"""Where commands print their tables, and how programs beside them tell a user's mistake."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from hybridsim.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -12,3 +17,16 @@ def wide_console(width: int, *, highlight: bool = True) -> "Console":
 
     console = Console(highlight=highlight)
     return console if console.is_terminal else Console(width=width, highlight=highlight)
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Turns a UserError of the block into a line on standard error and exit code 2.
+
+    For programs started by `python -m`; `hybridsim` itself does so in `cli/app.py`.
+    """
+    try:
+        yield
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

@@ -15,11 +15,14 @@ import numpy as np
 
 from hybridsim.cost import efficiency as classes
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
+from hybridsim.cost.file_shapes import read_kernels
 from hybridsim.cost.fitting import Step, chunks_of
 from hybridsim.cost.gpus import GPUS, Gpu
 from hybridsim.cost.profiled import Bench, ClassFit, Source, shipped_sources
 from hybridsim.cost.relative import Rows, fit_relative
 from hybridsim.cost.roofline import RooflineCost
+from hybridsim.files import write_whole
+from hybridsim.terminal import errors_in_one_line
 
 FORMAT = "hybridsim-ceilings-1"
 CARD = "h200"
@@ -152,9 +155,10 @@ def main() -> None:
     parser.add_argument("--kernels", type=Path, default=KERNELS, help="table of single kernels")
     parser.add_argument("--out", type=Path, default=classes.SHIPPED, help="file to write")
     options = parser.parse_args()
-    rows = json.loads(options.kernels.read_text())["rows"]
     bench = Bench(GPUS[CARD], list(shipped_sources(CARD).values()))
-    options.out.write_text(json.dumps(fit_ceilings(bench, rows), indent=1) + "\n")
+    with errors_in_one_line():
+        found = fit_ceilings(bench, read_kernels(options.kernels, "--kernels"))
+        write_whole(options.out, (json.dumps(found, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

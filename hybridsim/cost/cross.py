@@ -6,8 +6,8 @@ this one, and fitted on each other model alone; judged on the held-out steps of 
 
 import argparse
 import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 
@@ -15,10 +15,14 @@ import numpy as np
 
 from hybridsim.cost.ceilings import CARD, KERNELS, fit_ceilings, predictions
 from hybridsim.cost.efficiency import Efficiency, parse_efficiency
+from hybridsim.cost.file_shapes import read_kernels, read_steps
 from hybridsim.cost.fitting import Judgement, Step, judge, measured_s
 from hybridsim.cost.gpus import GPUS
 from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import Rows
+from hybridsim.errors import UserError
+from hybridsim.files import write_whole
+from hybridsim.terminal import errors_in_one_line
 
 COLUMNS = ("profile", "fitted_on", *(field.name for field in fields(Judgement)))
 
@@ -47,6 +51,32 @@ def crossed(
             yield name, fitted_on, judge_roofline(sources[name], efficiency, steps)
 
 
+def read_held_out(
+    sources: Mapping[str, Source], folder: Path
+) -> dict[str, list[dict[str, object]]]:
+    """Held-out steps of those profiles that have some; UserError where none has."""
+    paths = {name: folder / f"{name}.steps.json" for name in sources}
+    held_out = {
+        name: read_steps(path, sources[name].model.name, sources[name].model.tp)
+        for name, path in paths.items()
+        if path.exists()
+    }
+    if not held_out:
+        allowed = ", ".join(path.name for path in paths.values())
+        raise UserError("--folder", f"{str(folder)!r} has no held-out steps; allowed: {allowed}")
+    return held_out
+
+
+def table_of(found: Iterable[tuple[str, str, Judgement]]) -> str:
+    """CSV, one row a profile and what its ceilings were fitted on."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for name, fitted_on, result in found:
+        writer.writerow([name, fitted_on, *(_short(value) for value in astuple(result))])
+    return text.getvalue()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.cost.cross", description=__doc__)
     parser.add_argument("--kernels", type=Path, default=KERNELS, help="table of single kernels")
@@ -56,16 +86,10 @@ def main() -> None:
     )  # fmt: skip
     options = parser.parse_args()
     sources = shipped_sources(CARD)
-    paths = {name: options.folder / f"{name}.steps.json" for name in sources}
-    held_out = {
-        name: json.loads(path.read_text())["steps"] for name, path in paths.items() if path.exists()
-    }
-    rows = json.loads(options.kernels.read_text())["rows"]
-    with (options.folder / "roofline.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for name, fitted_on, result in crossed(sources, held_out, rows):
-            writer.writerow([name, fitted_on, *(_short(value) for value in astuple(result))])
+    with errors_in_one_line():
+        rows = read_kernels(options.kernels, "--kernels")
+        found = crossed(sources, read_held_out(sources, options.folder), rows)
+        write_whole(options.folder / "roofline.csv", table_of(found).encode())
 
 
 def _short(value: float) -> str:

@@ -1,12 +1,14 @@
 """What files of measured times must look like, checked before anything is read from them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from hybridsim.cost.parts import PARTS
 from hybridsim.errors import UserError
+from hybridsim.files import read_json
 from hybridsim.models.validate import Strict, checked
 
 _Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -66,6 +68,20 @@ class _Steps(_Loose):
     steps: list[_Step]
 
 
+class _Time(_Loose):
+    median_s: _Seconds
+
+
+class _Kernel(_Loose):
+    op: StrictStr
+    ours: _Time
+    share_of_floor: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Kernels(_Loose):
+    rows: list[_Kernel]
+
+
 def check_profile(data: Mapping[str, Any], place: str) -> None:
     """UserError naming the first value that a profile cannot have."""
     profile = checked(_Profile, data, place)
@@ -90,6 +106,31 @@ def _check_operator(name: str, operator: _Operator, place: str) -> None:
         if not point.low_s <= point.median_s <= point.high_s:
             raise UserError(here, "its times are out of order; allowed: low <= median <= high")
         seen.add(at)
+
+
+def read_steps(path: Path, model: str, tp: int, place: str | None = None) -> list[dict[str, Any]]:
+    """Whole steps as `calibrate --held-out-out` writes them, of one of `tp` ranks of `model`.
+
+    UserError, at `place` or at the file, where there are none or they are of something else.
+    """
+    here, name = (str(path), "") if place is None else (place, f"{str(path)!r} ")
+    data = read_json(path, place)
+    if not isinstance(data, dict) or not data.get("steps"):
+        raise UserError(here, f"{name}holds no steps; allowed: a held-out file")
+    theirs = data.get("model"), data.get("tp", 1)
+    if theirs != (model, tp):
+        raise UserError(here, f"{name}is of {theirs[0]}, tp {theirs[1]}, not of {model}, tp {tp}")
+    check_steps(data, here)
+    return list(data["steps"])
+
+
+def read_kernels(path: Path, place: str) -> list[dict[str, Any]]:
+    """Rows of the table that `python -m hybridsim.kernels.bench` writes; UserError at `place`."""
+    data = read_json(path, place)
+    if not isinstance(data, dict):
+        raise UserError(place, f"{str(path)!r} is no table of kernels; allowed: a bench's file")
+    checked(_Kernels, data, place)
+    return list(data["rows"])
 
 
 def check_steps(data: Mapping[str, Any], place: str) -> None:

@@ -5,6 +5,7 @@ The fit uses the whole steps in the profile itself; the held-out steps are only 
 
 import argparse
 import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,8 +15,12 @@ from typing import Any
 import numpy as np
 
 from hybridsim.cost.base import PrefillChunk
-from hybridsim.cost.measured import Fit, MeasuredCost, parse_profile
+from hybridsim.cost.file_shapes import read_steps
+from hybridsim.cost.measured import Fit, MeasuredCost, parse_profile, profile_object
 from hybridsim.cost.profiles import shipped_profiles
+from hybridsim.errors import UserError
+from hybridsim.files import write_whole, written_whole
+from hybridsim.terminal import errors_in_one_line
 
 Step = Mapping[str, Any]
 
@@ -62,10 +67,12 @@ def judge(predicted: np.ndarray, measured: np.ndarray) -> Judgement:
 def fit(data: Mapping[str, Any], place: str = "profile") -> Fit:
     """overhead_s and scale that make the relative errors of the profile's own steps least.
 
-    Least squares of (overhead_s + scale * parts) / measured - 1.
+    Least squares of (overhead_s + scale * parts) / measured - 1. UserError below two steps.
     """
-    steps = data["fit_steps"]
     plain = replace(parse_profile(data, place), fit=Fit())
+    steps = data.get("fit_steps", ())
+    if len(steps) < 2:
+        raise UserError(f"{place}.fit_steps", f"{len(steps)} whole steps; allowed: two or more")
     measured = measured_s(steps)
     parts = predict(MeasuredCost(plain), steps)
     terms = np.stack([1 / measured, parts / measured], axis=1)
@@ -74,21 +81,22 @@ def fit(data: Mapping[str, Any], place: str = "profile") -> Fit:
     return Fit(float(overhead_s), float(scale), float(np.sqrt(np.mean(rest**2))))
 
 
-def write_table(path: Path, steps: Sequence[Step], predicted: np.ndarray) -> None:
-    """One row a step: what it does, measured and predicted seconds, relative error."""
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
+def table_of(steps: Sequence[Step], predicted: np.ndarray) -> str:
+    """CSV, one row a step: what it does, measured and predicted seconds, relative error."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([
+        "num_chunks", "num_prefill_tokens", "num_prefix_tokens", "num_decodes",
+        "decode_context_tokens", "measured_s", "predicted_s", "error",
+    ])  # fmt: skip
+    for step, seconds in zip(steps, predicted, strict=True):
+        chunks = step["chunks"]
         rows.writerow([
-            "num_chunks", "num_prefill_tokens", "num_prefix_tokens", "num_decodes",
-            "decode_context_tokens", "measured_s", "predicted_s", "error",
+            len(chunks), sum(new for new, _ in chunks), sum(old for _, old in chunks),
+            step["num_decodes"], step["decode_context_tokens"], f"{step['median_s']:.6e}",
+            f"{seconds:.6e}", f"{seconds / step['median_s'] - 1:.4f}",
         ])  # fmt: skip
-        for step, seconds in zip(steps, predicted, strict=True):
-            chunks = step["chunks"]
-            rows.writerow([
-                len(chunks), sum(new for new, _ in chunks), sum(old for _, old in chunks),
-                step["num_decodes"], step["decode_context_tokens"], f"{step['median_s']:.6e}",
-                f"{seconds:.6e}", f"{seconds / step['median_s'] - 1:.4f}",
-            ])  # fmt: skip
+    return text.getvalue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +120,38 @@ def draw(path: Path, profiles: Sequence[Judged]) -> None:
         StepColumn(each.title, each.measured, {"measured model": each.predicted})
         for each in profiles
     ]
-    figure_of(columns).savefig(path)
+    with written_whole(path) as beside:
+        figure_of(columns).savefig(beside, format="png")
 
 
 def fit_and_judge(path: Path, folder: Path) -> Judged:
     """Write the fit into the profile at `path` and the table of its held-out steps into `folder`.
 
-    The steps are read from `folder/<profile's name>.steps.json`.
+    The steps are read from `folder/<profile's name>.steps.json`, before anything is written.
     """
-    name = path.stem
-    data = json.loads(path.read_text())
-    data["fit"] = asdict(fit(data, path.name))
-    path.write_text(json.dumps(data, separators=(",", ":")) + "\n")
+    data = profile_object(path)
+    data["fit"] = asdict(fit({**data, "fit": {}}, path.name))
     profile = parse_profile(data, path.name)
+    steps = read_steps(folder / f"{path.stem}.steps.json", profile.model, profile.tp)
     cost = MeasuredCost(profile)
-    steps = json.loads((folder / f"{name}.steps.json").read_text())["steps"]
-    predicted = predict(cost, steps)
-    measured = measured_s(steps)
-    write_table(folder / f"{name}.csv", steps, predicted)
+    predicted, measured = predict(cost, steps), measured_s(steps)
+    write_whole(path, (json.dumps(data, separators=(",", ":")) + "\n").encode())
+    write_whole(folder / f"{path.stem}.csv", table_of(steps, predicted).encode())
     rank = "" if profile.tp == 1 else f", one rank of {profile.tp}"
-    title = f"{profile.model}{rank}\n{profile.machine['gpu']}, {len(steps)} held-out steps"
+    title = f"{profile.model}{rank}\n{profile.machine.get('gpu')}, {len(steps)} held-out steps"
     result = judge(predicted, measured)
-    return Judged(name, title, measured, predicted, result, profile.fit, cost.notes())
+    return Judged(path.stem, title, measured, predicted, result, profile.fit, cost.notes())
+
+
+def fit_all(paths: Sequence[Path], folder: Path) -> None:
+    """Fit and judge all profiles, then draw and sum up what was found in `folder`."""
+    judged = [fit_and_judge(path, folder) for path in paths]
+    draw(folder / "held_out.png", judged)
+    summary = {
+        each.name: {"fit": asdict(each.fit), "held_out": asdict(each.result), "notes": each.notes}
+        for each in judged
+    }
+    write_whole(folder / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
 
 
 def main() -> None:
@@ -146,16 +164,8 @@ def main() -> None:
         help="folder with <profile>.steps.json, for tables and figure",
     )  # fmt: skip
     options = parser.parse_args()
-    paths = options.profiles or list(shipped_profiles().values())
-    # A profile without whole steps has nothing to be fitted to.
-    paths = [path for path in paths if json.loads(path.read_text())["fit_steps"]]
-    judged = [fit_and_judge(path, options.out) for path in paths]
-    draw(options.out / "held_out.png", judged)
-    summary = {
-        each.name: {"fit": asdict(each.fit), "held_out": asdict(each.result), "notes": each.notes}
-        for each in judged
-    }
-    (options.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    with errors_in_one_line():
+        fit_all(options.profiles or list(shipped_profiles().values()), options.out)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 A profile is a JSON file written by `python -m hybridsim.kernels.calibrate` on the GPU in question.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from hybridsim.cost.monotone import rising_increments, rising_times
 from hybridsim.cost.side_by_side import attentions_s, scans_s, whole_blocks
 from hybridsim.cost.tables import Table, read_table
 from hybridsim.errors import UserError
-from hybridsim.files import read_whole
+from hybridsim.files import read_json
 
 FORMAT = "hybridsim-profile-1"
 PARTS = (
@@ -59,16 +58,15 @@ class Profile:
 
 def read_profile(path: Path) -> Profile:
     """UserError where the file is missing, is no profile, or lacks parts."""
-    place = path.name
-    try:
-        data: dict[str, Any] = json.loads(read_whole(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{place}:{error.lineno}", f"is not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # bytes that are no text; thousands of brackets
-        raise UserError(place, f"is not JSON: {error}") from None
+    return parse_profile(profile_object(path), path.name)
+
+
+def profile_object(path: Path) -> dict[str, Any]:
+    """A profile's JSON object, not looked into; UserError where the file is of another format."""
+    data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UserError(place, f"is not a cost profile; allowed: a file of format {FORMAT}")
-    return parse_profile(data, place)
+        raise UserError(path.name, f"is not a cost profile; allowed: a file of format {FORMAT}")
+    return data
 
 
 def parse_profile(data: Mapping[str, Any], place: str) -> Profile:

@@ -244,7 +244,7 @@ def test_wrong_options_are_refused(tmp_path, monkeypatch, arguments, place, says
      ('{"model": "qwen3.5-0.8b", "steps": [{"chunks": [], "num_decodes": 0, '
       '"decode_context_tokens": 0, "median_s": 1}]}', "a step without tokens"),
      ("{", "is not JSON"), ("[]", "holds no steps"), ('{"steps": []}', "holds no steps"),
-     ('{"model": "qwen3.5-4b", "steps": [{}]}', "is of qwen3.5-4b, tp 1, not of h200-qwen3.5")],
+     ('{"model": "qwen3.5-4b", "steps": [{}]}', "is of qwen3.5-4b, tp 1, not of qwen3.5-0.8b")],
 )  # fmt: skip
 def test_files_without_fitting_steps_are_refused(tmp_path, text, says):
     path = tmp_path / "steps.json"

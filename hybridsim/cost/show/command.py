@@ -2,15 +2,13 @@
 
 import csv
 import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from hybridsim.cost.file_shapes import check_steps
+from hybridsim.cost.file_shapes import read_steps
 from hybridsim.cost.fitting import judge
 from hybridsim.cost.measured import MeasuredCost
 from hybridsim.cost.show import tables
@@ -24,8 +22,7 @@ from hybridsim.cost.show.points import (
     typical_steps,
 )
 from hybridsim.cost.show.subject import Subject
-from hybridsim.errors import UserError
-from hybridsim.files import make_folder, read_whole, write_whole, written_whole
+from hybridsim.files import make_folder, write_whole, written_whole
 
 MODELS = {"measured model": "measured_model_s", "roofline": "roofline_s"}
 _KINDS = ("all", "decode", "prefill", "mixed")
@@ -60,24 +57,10 @@ def _steps(subject: Subject, path: Path | None) -> dict[str, list[StepPoint]]:
     if subject.data is not None:
         found["steps of the fit"] = step_points(subject, subject.data.get("fit_steps", ()))
     if path is not None:
-        found["held-out steps"] = step_points(subject, read_steps(path, subject))
+        found["held-out steps"] = step_points(
+            subject, read_steps(path, subject.model.name, subject.model.tp, "--steps")
+        )
     return {what: points for what, points in found.items() if points}
-
-
-def read_steps(path: Path, subject: Subject) -> list[Mapping[str, Any]]:
-    """Steps as `calibrate --held-out-out` writes them."""
-    try:
-        data = json.loads(read_whole(path, "--steps"))
-    except (ValueError, RecursionError) as error:
-        raise UserError("--steps", f"{str(path)!r} is not JSON: {error}") from None
-    steps = data.get("steps") if isinstance(data, dict) else None
-    if not steps:
-        raise UserError("--steps", f"{str(path)!r} holds no steps; allowed: a held-out file")
-    model, tp = data.get("model"), data.get("tp", 1)
-    if (model, tp) != (subject.model.name, subject.model.tp):
-        raise UserError("--steps", f"{str(path)!r} is of {model}, tp {tp}, not of {subject.name}")
-    check_steps(data, "--steps")
-    return list(steps)
 
 
 def step_errors(points: Sequence[StepPoint]) -> Iterator[tables.ErrorRow]:

@@ -15,7 +15,7 @@ import yaml
 from hybridsim.config import load_experiment
 from hybridsim.cost.gpus import GPUS
 from hybridsim.cost.load import OF_LINK, get_cost_model, shipped_profile
-from hybridsim.cost.measured import MeasuredCost
+from hybridsim.cost.measured import MeasuredCost, profile_object
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.cost.roofline import RooflineCost
 from hybridsim.errors import UserError, unknown_name
@@ -128,7 +128,7 @@ def make_subject(
         source = {"name": name, "cost": "measured", "profile": str(path)}
         cost = get_cost_model(source | _link_of(given), model, tp, place)
         assert isinstance(cost, MeasuredCost)
-        measured, data = cost, json.loads(path.read_text())
+        measured, data = cost, profile_object(path)
     roofline = _roofline(given, model, tp, path, place)
     return Subject(name, model.for_rank(tp), roofline, measured, data)
 
