@@ -8,6 +8,9 @@ from pathlib import Path
 
 import torch
 
+from hybridsim.errors import UserError
+from hybridsim.files import make_folder, write_whole
+
 
 def _output(*command: str) -> str:
     """First line of a command's output; empty where it cannot run."""
@@ -42,9 +45,16 @@ def describe_machine(commit: str = "") -> dict[str, str]:
 
 
 def save_json(path: Path, data: object, indent: int | None = 1) -> None:
-    """Write beside and rename, so that an interruption leaves the old file whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
+    """Write a file whole: an interruption leaves the old one. WriteError where it cannot be."""
     separators = None if indent else (",", ":")
-    beside.write_text(json.dumps(data, indent=indent, separators=separators))
-    beside.replace(path)
+    write_whole(path, json.dumps(data, indent=indent, separators=separators).encode())
+
+
+def check_out(path: Path) -> None:
+    """UserError now, not after minutes of measuring, where `path` cannot be a file to write.
+
+    Its folder is made.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError(str(path), "cannot be written; allowed: the path of a file")
+    make_folder(path.parent, str(path))

@@ -1,11 +1,11 @@
 """`python -m hybridsim.kernels.calibrate --model qwen3.5-0.8b --out profile.json`"""
 
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from hybridsim.errors import UserError
 from hybridsim.kernels.calibrate.options import parser
+from hybridsim.terminal import errors_in_one_line
 
 NEEDED = ("torch", "triton")
 
@@ -13,7 +13,7 @@ NEEDED = ("torch", "triton")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run; a mistake of the user's is one line and exit code 2."""
     options = parser().parse_args(arguments)
-    try:
+    with errors_in_one_line():
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             raise UserError(
@@ -23,9 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from hybridsim.kernels.calibrate.program import run
 
         run(options)
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,81 +1,42 @@
 """The calibration program: measures a profile part by part and writes it as it goes."""
 
 import argparse
-import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from hybridsim.errors import UserError, unknown_name
-from hybridsim.files import read_whole
 from hybridsim.kernels.bench.floors import measure_floors
 from hybridsim.kernels.bench.timing import time_eager, time_graph
 from hybridsim.kernels.calibrate.clock import time_calls
 from hybridsim.kernels.calibrate.grids import AXES, points
 from hybridsim.kernels.calibrate.parts import PARTS, TIMED_LAYERS, parts_of
+from hybridsim.kernels.calibrate.resume import Profile, load_held_out, load_or_start
 from hybridsim.kernels.calibrate.steps import (
     SUSTAINED,
-    draw_step,
+    draw_steps,
     step_record,
     sustained_record,
     time_step,
 )
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine, save_json
+from hybridsim.kernels.machine import check_out, describe_machine, save_json
+from hybridsim.kernels.model.batch import StepShape
 from hybridsim.kernels.model.model import HybridModel, check_model, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
 
-FORMAT = "hybridsim-profile-1"
 NUM_SLOTS = 560
 # Of all requests together; where a batch has more, pages are used twice. Several GB a layer, so
 # that they come from memory all the same.
 POOL_TOKENS = 2**20
-# The second was never drawn before the profiles that ship were final.
+# The second was never drawn before the profiles that ship were final, but for Kimi Linear's, whose
+# held-out steps are those of 20261201.
 FIT_SEED, HELD_OUT_SEED = 1, 20261202
 _SAVE_EVERY_S = 10.0
-
-Profile = dict[str, Any]
-
-
-def check_folder(path: Path) -> None:
-    """UserError now, not after minutes of measuring, where a file cannot be written."""
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UserError(str(path), "cannot be written; allowed: a file in a folder of yours")
-
-
-def read_json(path: Path, keys: Sequence[str]) -> Profile:
-    """What an earlier start has written; UserError for a file that this program did not write."""
-    try:
-        found = json.loads(read_whole(path))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(key in found for key in keys):
-        allowed = "a file that this program has written, or a new one"
-        raise UserError(str(path), f"is no mapping with {', '.join(keys)}; allowed: {allowed}")
-    return found
-
-
-def load_or_start(path: Path, model: str, tp: int, commit: str) -> Profile:
-    """The profile so far, if it is of this model, rank and card, else an empty one."""
-    machine = describe_machine(commit)
-    if path.exists():
-        profile = read_json(path, ("model", "tp", "machine", "operators", "fit_steps"))
-        same = profile["model"] == model and profile["tp"] == tp
-        if same and profile["machine"]["gpu"] == machine["gpu"]:
-            return profile
-        raise UserError(
-            str(path),
-            f"is of {profile['model']} with tp {profile['tp']} on {profile['machine']['gpu']}; "
-            f"allowed: one of {model} with tp {tp} on {machine['gpu']}, or a new file",
-        )
-    return {"format": FORMAT, "model": model, "tp": tp, "machine": machine, "operators": {},
-            "fit_steps": []}  # fmt: skip
 
 
 def measure_launch() -> dict[str, float]:
@@ -88,7 +49,7 @@ def measure_launch() -> dict[str, float]:
     }
 
 
-def describe_model(model: HybridModel) -> Profile:
+def describe_model(model: HybridModel) -> dict[str, Any]:
     """What a cost model must know of the measured rank besides its times."""
     return {
         "state_bytes": model.spec.state_bytes,
@@ -101,11 +62,10 @@ def describe_model(model: HybridModel) -> Profile:
 
 
 class Measurement:
-    """One run of the program: fills in what the profile at `path` lacks."""
+    """One run of the program, its code of `commit`: fills in what the profile at `path` lacks."""
 
     def __init__(self, path: Path, profile: Profile, spec: ModelSpec, commit: str) -> None:
-        self.path, self.profile = path, profile
-        self.commit = describe_machine(commit)["commit"]
+        self.path, self.profile, self.commit = path, profile, commit
         self.model = HybridModel(spec, NUM_SLOTS, POOL_TOKENS // 16)
         self.start_s = self.saved_s = time.monotonic()
 
@@ -127,9 +87,7 @@ class Measurement:
 
     def part(self, name: str, thin: int) -> None:
         """The points of one part that the profile lacks."""
-        # Each part names its commit: a profile may be completed by later code.
-        empty = {"axes": list(AXES[name]), "commit": self.commit, "points": []}
-        table = self.profile["operators"].setdefault(name, empty)
+        table = self.table(name, points(name, thin))
         done = {tuple(point["at"]) for point in table["points"]}
         for at in points(name, thin):
             if at not in done:
@@ -141,6 +99,19 @@ class Measurement:
         self.save()
         self.report(name, len(table["points"]))
 
+    def table(self, name: str, wanted: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+        """A part of the profile, begun anew if this code is not the one that left it unfinished.
+
+        A profile may be completed by later code, but the points of a part are of one commit.
+        """
+        operators = self.profile["operators"]
+        found = operators.get(name, {"points": []})
+        lacks = set(wanted) - {tuple(point["at"]) for point in found["points"]}
+        if lacks and found.get("commit") != self.commit:
+            found = {"axes": list(AXES[name]), "commit": self.commit, "points": []}
+        operators[name] = found
+        return found
+
     def sustained(self) -> None:
         """What steps that go on without rest take, where the profile does not say."""
         if "sustained" not in self.profile:
@@ -149,11 +120,9 @@ class Measurement:
         self.save()
         self.report("sustained steps", len(SUSTAINED))
 
-    def steps(self, what: str, steps: list[Any], count: int, seed: int) -> None:
-        """Random whole steps, until there are `count`."""
-        rng = np.random.default_rng(seed)
-        shapes = [draw_step(rng) for _ in range(count)]
-        for index in range(len(steps), count):
+    def steps(self, what: str, steps: list[Any], shapes: Sequence[StepShape]) -> None:
+        """Whole steps of these shapes, as far as `steps` has not got."""
+        for index in range(len(steps), len(shapes)):
             timing = time_step(self.model, shapes[index], seed=index)
             steps.append(step_record(shapes[index], timing))
             self.save(is_due=False)
@@ -180,36 +149,46 @@ def measurable(name: str) -> ModelSpec:
     return spec
 
 
+def check_options(options: argparse.Namespace) -> None:
+    """UserError for options of held-out steps that do not go together, or files not to write."""
+    paths = [options.out]
+    if options.held_out and options.held_out_out is None:
+        raise UserError("--held-out-out", f"is missing; needed for --held-out {options.held_out}")
+    if options.held_out_out is not None:
+        if not options.held_out:
+            raise UserError("--held-out", "is 0 beside --held-out-out; allowed: 1 or more")
+        paths.append(options.held_out_out)
+        if paths[0].resolve() == paths[1].resolve():
+            raise UserError(
+                "--held-out-out", f"is --out itself, {str(paths[0])!r}; allowed: another"
+            )
+    for path in paths:
+        check_out(path)
+
+
 def run(options: argparse.Namespace) -> None:
     """Measure as the options say.
 
-    UserError for a model without a step, a tp that does not divide it, or a machine without a GPU.
+    UserError for a model without a step, a tp that does not divide it, a machine without a GPU, or
+    files that cannot be written or gone on from.
     """
     spec = measurable(options.model).for_rank(options.tp)
     if not torch.cuda.is_available():
         raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
-    for path in filter(None, (options.out, options.held_out_out)):
-        check_folder(path)
-    profile = load_or_start(options.out, options.model, options.tp, options.commit)
+    check_options(options)
+    machine = describe_machine(options.commit)
+    fit_shapes = draw_steps(options.fit_steps, FIT_SEED)
+    held_out_shapes = draw_steps(options.held_out, HELD_OUT_SEED)
+    profile = load_or_start(options.out, options.model, options.tp, machine, fit_shapes)
     held_out: Profile | None = None
-    if options.held_out and options.held_out_out is not None:
-        held_out = load_held_out(options.held_out_out, profile)
-    measurement = Measurement(options.out, profile, spec, options.commit)
+    if options.held_out_out is not None:
+        held_out = load_held_out(options.held_out_out, profile, held_out_shapes)
+    measurement = Measurement(options.out, profile, spec, machine["commit"])
     measurement.machine()
     for name in parts_of(measurement.model):
         measurement.part(name, options.thin)
     measurement.sustained()
-    measurement.steps("fit steps", profile["fit_steps"], options.fit_steps, FIT_SEED)
+    measurement.steps("fit steps", profile["fit_steps"], fit_shapes)
     if held_out is not None:
         measurement.path, measurement.profile = options.held_out_out, held_out
-        measurement.steps("held-out steps", held_out["steps"], options.held_out, HELD_OUT_SEED)
-
-
-def load_held_out(path: Path, profile: Profile) -> Profile:
-    """The held-out steps so far, if they are of this profile, else none."""
-    head = {key: profile[key] for key in ("machine", "model", "tp")}
-    if path.exists():
-        found = read_json(path, ("model", "tp", "machine", "steps"))
-        if {key: found.get(key) for key in head} == head:
-            return found
-    return {**head, "steps": []}
+        measurement.steps("held-out steps", held_out["steps"], held_out_shapes)

@@ -33,6 +33,12 @@ def draw_step(rng: np.random.Generator) -> StepShape:
     return StepShape(tuple(chunks), tuple(int(c) for c in contexts))
 
 
+def draw_steps(count: int, seed: int) -> list[StepShape]:
+    """The first `count` steps of a seed: fewer of one seed are the start of more."""
+    rng = np.random.default_rng(seed)
+    return [draw_step(rng) for _ in range(count)]
+
+
 def time_step(model: HybridModel, shape: StepShape, seed: int) -> Timing:
     """Seconds of one whole step in a CUDA graph."""
     batch = model.batch(shape, seed)
@@ -56,14 +62,17 @@ def sustained_record(model: HybridModel, shape: StepShape) -> dict[str, object]:
     return {**step_record(shape, burst), "sustained_s": sustained_s}
 
 
-def step_record(shape: StepShape, timing: Timing) -> dict[str, object]:
-    """A step and its time as a JSON object."""
+def shape_record(shape: StepShape) -> dict[str, object]:
+    """A step, without its time, as a JSON object."""
     return {
         "chunks": [list(chunk) for chunk in shape.chunks],
         "num_decodes": len(shape.contexts),
         "decode_context_tokens": sum(shape.contexts),
         "longest_context": max(shape.contexts, default=0),
-        "median_s": timing.median_s,
-        "low_s": timing.low_s,
-        "high_s": timing.high_s,
     }
+
+
+def step_record(shape: StepShape, timing: Timing) -> dict[str, object]:
+    """A step and its time as a JSON object."""
+    times = {"median_s": timing.median_s, "low_s": timing.low_s, "high_s": timing.high_s}
+    return {**shape_record(shape), **times}
