@@ -164,7 +164,8 @@ def test_an_error_survives_whoever_rebuilds_it():
 
 def test_a_gpu_too_slow_for_the_clock_is_a_failed_run_with_a_clear_reason(tmp_path):
     gpu = {
-        "flops_per_s": 1e-3,
+        "flops_per_s": 1,  # the least that is taken, and the least of it used
+        "efficiency": {"matmul": 1e-6},
         "hbm_bytes_per_s": 4e12,
         "link_bytes_per_s": 3e11,
         "memory": "96GiB",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybridsim.build.sglang import sized_options
-from hybridsim.build.vllm import layout_of, options_of
+from hybridsim.build.vllm import blocks_in, check_start, layout_of, options_of
 from hybridsim.engines.sglang.sizing import describe as describe_sglang
 from hybridsim.engines.vllm.show import describe as describe_vllm
 from hybridsim.errors import UserError, unknown_name
@@ -27,13 +27,8 @@ def _show_sglang(model: ModelSpec, memory_bytes: int, given: Mapping[str, Any]) 
 def _show_vllm(version: str, model: ModelSpec, memory_bytes: int, given: Mapping[str, Any]) -> Rows:
     options = options_of(version, given)
     layout = layout_of(model, options)
-    num_blocks = layout.num_blocks(memory_bytes)
-    if num_blocks < 2:
-        raise UserError(
-            "cache.memory",
-            f"{memory_bytes} bytes hold {num_blocks} blocks of {layout.bytes_per_block} bytes; "
-            "allowed: room for at least 2",
-        )
+    num_blocks = blocks_in(memory_bytes, layout)
+    check_start(given, options, layout, num_blocks, "cache.memory")
     return describe_vllm(layout, options, num_blocks)
 
 

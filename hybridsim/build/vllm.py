@@ -47,8 +47,7 @@ def build_vllm(version: str, cache: CacheConfig, model: ModelSpec, raw: RawOptio
     options = options_of(version, given)
     layout = layout_of(model, options)
     num_blocks = _num_blocks(cache, layout)
-    if options.check_startup:
-        _check_startup(cache, options, layout, num_blocks, is_length_given="max_model_len" in given)
+    check_start(given, options, layout, num_blocks, _place_of(cache))
     server = _Server(model, options, num_blocks, takes_any_length="max_model_len" not in given)
     capacity = Capacity(num_blocks * layout.bytes_per_block, num_blocks=num_blocks)
     return Built(
@@ -86,25 +85,27 @@ class _Server:
             self.engine = self._engine(replace(self._options, max_model_len=longest))
 
 
-def _check_startup(
-    cache: CacheConfig,
-    options: VLLMOptions,
-    layout: Layout,
-    num_blocks: int,
-    *,
-    is_length_given: bool,
-) -> None:
-    """What the engine would refuse at its start, said while the config is read.
+def _place_of(cache: CacheConfig) -> str:
+    """The key that says how many blocks there are."""
+    return "cache.memory" if cache.num_blocks is None else "cache.num_blocks"
 
-    A length that is left out is as long as the trace asks, which no config can be checked against.
+
+def check_start(
+    given: Mapping[str, Any], options: VLLMOptions, layout: Layout, num_blocks: int, place: str
+) -> None:
+    """UserError, if asked for, where the engine would not start; said while the config is read.
+
+    given: the options as the user wrote them. A length that is left out is as long as the trace
+    asks, which no config can be checked against.
     """
-    if not is_length_given:
+    if not options.check_startup:
+        return
+    if "max_model_len" not in given:
         raise UserError(
             "engine.max_model_len",
             "is missing; check_startup asks whether a request of so many tokens can run; "
             "allowed: an integer >= 1, or check_startup: false",
         )
-    place = "cache.memory" if cache.num_blocks is None else "cache.num_blocks"
     check_startup(layout, options, num_blocks, place)
 
 
@@ -133,18 +134,17 @@ def _num_blocks(cache: CacheConfig, layout: Layout) -> int:
     if not isinstance(cache.memory, int):
         value = "unlimited" if cache.memory == UNLIMITED else "is missing"
         raise UserError("cache.memory", f"{value}; allowed: a size, or cache.num_blocks")
-    num_blocks = layout.num_blocks(cache.memory)
-    if num_blocks > _MOST_BLOCKS:
+    return blocks_in(cache.memory, layout)
+
+
+def blocks_in(memory_bytes: int, layout: Layout) -> int:
+    """Blocks that fit; UserError where these are too few to run anything, or too many to count."""
+    num_blocks = layout.num_blocks(memory_bytes)
+    if not 2 <= num_blocks <= _MOST_BLOCKS:
         raise UserError(
             "cache.memory",
-            f"{cache.memory} bytes hold {num_blocks:,} blocks of {layout.bytes_per_block} bytes; "
-            f"allowed: room for at most {_MOST_BLOCKS:,}",
-        )
-    if num_blocks < 2:
-        raise UserError(
-            "cache.memory",
-            f"{cache.memory} bytes hold {num_blocks} blocks of {layout.bytes_per_block} bytes; "
-            "allowed: room for at least 2",
+            f"{memory_bytes} bytes hold {num_blocks:,} blocks of {layout.bytes_per_block} bytes; "
+            f"allowed: room for 2 to {_MOST_BLOCKS:,}",
         )
     return num_blocks
 

@@ -136,7 +136,7 @@ def test_engine_show_prints_what_a_user_asks_before_start():
         ("sglang-0.5.23", "max_mamba_cache_size=2", ["engine.max_mamba_cache_size", "at least 5"]),
         ("sglang-0.5.23", "kv_tokens=9", ["engine.kv_tokens", "under cache"]),
         ("vllm-0.33.0", "foo=1", ["engine.foo", "max_model_len"]),
-        ("vllm-0.33.0", "block_size=99999999", ["--memory", "room for at least 2"]),
+        ("vllm-0.33.0", "block_size=99999999", ["--memory", "room for 2 to 10,000,000"]),
         ("vllm-0.33.0", "user_block_size=many", ["engine.user_block_size", "'many'", "integer"]),
         ("vllm-0.33.0", "max_model_len", ["--option", "key=value"]),
     ],
@@ -206,3 +206,20 @@ def test_what_vllm_refuses_at_its_start_is_refused_when_the_config_is_read(
             command.run(path, [], out_dir=tmp_path / "out", console=quiet, dry_run=dry_run)
         assert "allowed: " in caught.value.message
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("engine", ["vllm-0.33.0", "vllm-0.27.1", "sglang-0.5.23"])
+@pytest.mark.parametrize("memory", ["1KiB", "10MiB", "19MiB", "60MiB", "1GiB", "1TiB", "900TiB"])
+@pytest.mark.parametrize("options", [{}, {"check_startup": True}, {"max_model_len": 0}])
+def test_engine_show_answers_where_a_run_would_start(engine, memory, options):
+    said, run_says = [], []
+    given = [text for key, value in options.items() for text in ("-o", f"{key}={value}")]
+    asked = ["engine", "show", engine, "--model", "qwen3.5-0.8b", "--memory", memory, *given]
+    result = CliRunner().invoke(app, asked)
+    if isinstance(result.exception, UserError):
+        said.append(result.exception.message)
+    try:
+        build_cache(config({"name": engine, **options}, {"memory": memory}))
+    except UserError as error:
+        run_says.append(error.message)
+    assert said == run_says
