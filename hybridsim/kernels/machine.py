@@ -44,6 +44,12 @@ def describe_machine(commit: str = "") -> dict[str, str]:
     }
 
 
+def require_gpu() -> None:
+    """UserError on a machine without one: what these programs measure."""
+    if not torch.cuda.is_available():
+        raise UserError("gpu", "torch finds no CUDA GPU; what is measured is the one it runs on")
+
+
 def save_json(path: Path, data: object, indent: int | None = 1) -> None:
     """Write a file whole: an interruption leaves the old one. WriteError where it cannot be."""
     separators = None if indent else (",", ":")

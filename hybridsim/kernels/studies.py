@@ -15,10 +15,11 @@ from hybridsim.kernels.bench.recurrence_cases import Inputs, draw
 from hybridsim.kernels.bench.timing import Call, time_graph
 from hybridsim.kernels.chunk_study import chunk_size
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine, save_json
+from hybridsim.kernels.machine import check_out, describe_machine, require_gpu, save_json
 from hybridsim.kernels.plan import SequenceTask, make_plan
 from hybridsim.kernels.recurrence import GATED_DELTA, prefill, run_tokens
 from hybridsim.kernels.reuse_studies import copy_on_write, tail_replay
+from hybridsim.terminal import errors_in_one_line
 
 Row = dict[str, object]
 Through = Callable[[torch.Tensor], torch.Tensor]
@@ -153,12 +154,10 @@ STUDIES: dict[str, Callable[[], list[Row]]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.studies")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--only", nargs="*", choices=list(STUDIES), default=list(STUDIES))
-    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
-    options = parser.parse_args()
+def study(options: argparse.Namespace) -> None:
+    """Run the studies that the options name; UserError without a GPU or for a wrong --out."""
+    require_gpu()
+    check_out(options.out)
     results: dict[str, object] = {"machine": describe_machine(options.commit)}
     for name in options.only:
         results[name] = rows = STUDIES[name]()
@@ -168,6 +167,16 @@ def main() -> None:
             )
             say(f"{name} {' '.join(cells)}")
         save_json(options.out, results)  # after each study: a run that is stopped keeps the others
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.studies")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--only", nargs="*", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
+    options = parser.parse_args()
+    with errors_in_one_line():
+        study(options)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -82,6 +83,22 @@ def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, tmp_path, caps
         assert says in error
         assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("program", ["bench.__main__", "studies"])
+def test_benchmarks_and_studies_need_a_gpu_and_a_file_to_write(
+    program, monkeypatch, tmp_path, capsys
+):
+    module = import_module(f"hybridsim.kernels.{program}")
+    for has_gpu, says in ((False, "gpu: torch finds no CUDA GPU"), (True, "cannot be written")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpu=has_gpu: has_gpu)
+        monkeypatch.setattr(sys, "argv", ["program", "--out", str(tmp_path)])
+        with pytest.raises(SystemExit) as stopped:
+            module.main()
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
 
 
 def test_the_line_through_all_reduces_is_the_one_they_were_made_of():

@@ -12,7 +12,8 @@ from hybridsim.kernels.bench.case import Case, disagreement
 from hybridsim.kernels.bench.floors import Floors, measure_floors
 from hybridsim.kernels.bench.timing import Timing, time_eager, time_graph
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import describe_machine, save_json
+from hybridsim.kernels.machine import check_out, describe_machine, require_gpu, save_json
+from hybridsim.terminal import errors_in_one_line
 
 GROUPS: dict[str, Callable[[bool, bool], Iterator[Case]]] = {
     "copy": memory_cases.copy_cases,
@@ -78,14 +79,11 @@ def line_of(row: dict[str, object]) -> str:
     return f"{name:62s} floor {row['share_of_floor']:5.0%}  {'  '.join(times)}  {verdict}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.bench", description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--quick", action="store_true", help="two shapes an operator")
-    parser.add_argument("--no-rivals", action="store_true", help="do not time torch and fla")
-    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
-    parser.add_argument("--only", nargs="*", choices=list(GROUPS), default=list(GROUPS))
-    options = parser.parse_args()
+def measure(options: argparse.Namespace) -> None:
+    """Time the groups that the options name; UserError without a GPU or for a wrong --out."""
+    require_gpu()
+    if options.out is not None:
+        check_out(options.out)
     floors = measure_floors()
     say(f"copy {floors.copy_bytes_per_s / 1e12:.2f} TB/s, "
         f"matmul {floors.matmul_flops_per_s / 1e12:.0f} TFLOP/s")  # fmt: skip
@@ -103,6 +101,18 @@ def main() -> None:
             torch.cuda.empty_cache()
             if options.out is not None:  # after each row: a run that is stopped keeps the others
                 save_json(options.out, table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.bench", description=__doc__)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--quick", action="store_true", help="two shapes an operator")
+    parser.add_argument("--no-rivals", action="store_true", help="do not time torch and fla")
+    parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
+    parser.add_argument("--only", nargs="*", choices=list(GROUPS), default=list(GROUPS))
+    options = parser.parse_args()
+    with errors_in_one_line():
+        measure(options)
 
 
 if __name__ == "__main__":

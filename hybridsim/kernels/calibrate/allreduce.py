@@ -5,7 +5,6 @@ a row. Written: medians over replays of the slowest rank, and the line through t
 """
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from hybridsim.kernels.machine import describe_machine
+from hybridsim.kernels.machine import check_out, describe_machine, save_json
+from hybridsim.terminal import errors_in_one_line
 
 TOKENS = (1, 4, 16, 64, 256, 1024, 2048, 4096, 8192, 16384)
 _CALLS, _REPLAYS = 16, 9
@@ -54,7 +54,7 @@ def _time_s(x: torch.Tensor) -> float:
     return float(np.median(times))
 
 
-def _rank(rank: int, num_ranks: int, hidden: int, out: str, commit: str) -> None:
+def _rank(rank: int, num_ranks: int, hidden: int, out: Path, commit: str) -> None:
     """One process: measures on its GPU; rank 0 writes the file."""
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=num_ranks)
@@ -71,19 +71,21 @@ def _rank(rank: int, num_ranks: int, hidden: int, out: str, commit: str) -> None
         result = {"machine": describe_machine(commit), "num_gpus": num_ranks, "hidden": hidden,
                   "latency_s": latency_s, "link_bytes_per_s": bytes_per_s,
                   "points": points}  # fmt: skip
-        Path(out).write_text(json.dumps(result, indent=1) + "\n")
+        save_json(out, result)
     dist.destroy_process_group()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.calibrate.allreduce")
-    parser.add_argument("--out", required=True, help="file to write")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
     parser.add_argument("--hidden", type=int, default=2048, help="channels of a token's vector")
     parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
     options = parser.parse_args()
     count = torch.cuda.device_count()
     if count < 2:
         parser.error(f"{count} GPUs here; allowed: 2 or more")
+    with errors_in_one_line():
+        check_out(options.out)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29581")
     arguments = (count, options.hidden, options.out, options.commit)

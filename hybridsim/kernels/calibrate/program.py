@@ -24,7 +24,7 @@ from hybridsim.kernels.calibrate.steps import (
     time_step,
 )
 from hybridsim.kernels.console import say
-from hybridsim.kernels.machine import check_out, describe_machine, save_json
+from hybridsim.kernels.machine import check_out, describe_machine, require_gpu, save_json
 from hybridsim.kernels.model.batch import StepShape
 from hybridsim.kernels.model.model import HybridModel, check_model, timed_shapes
 from hybridsim.models import CATALOGUE, ModelSpec
@@ -173,8 +173,7 @@ def run(options: argparse.Namespace) -> None:
     files that cannot be written or gone on from.
     """
     spec = measurable(options.model).for_rank(options.tp)
-    if not torch.cuda.is_available():
-        raise UserError("gpu", "torch finds no CUDA GPU; calibration measures the one it runs on")
+    require_gpu()
     check_options(options)
     machine = describe_machine(options.commit)
     fit_shapes = draw_steps(options.fit_steps, FIT_SEED)
