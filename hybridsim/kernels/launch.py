@@ -22,3 +22,12 @@ def require(condition: bool, message: str) -> None:
     """Raise ValueError with `message` unless `condition` holds: a caller's mistake."""
     if not condition:
         raise ValueError(message)
+
+
+def require_rows(**tensors: torch.Tensor | None) -> None:
+    """Raise ValueError unless each `[T, H, D]` has its heads and channels side by side, or is None.
+
+    Kernels take the token stride from the tensor and the others for granted.
+    """
+    for name, x in tensors.items():
+        require(x is None or x[:1].is_contiguous(), f"{name}: heads and channels not contiguous")

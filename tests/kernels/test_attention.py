@@ -154,6 +154,29 @@ def test_inputs_that_do_not_fit_are_named(heads, size, message, device):
         attention.decode(q, cache, table, int32([4], device), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.update(q=x["q"][:4]), "work has 5 tokens, q 4"),
+        (lambda x: x.update(k=x["k"][:4]), r"k is \[4, 2, 16\]; allowed: \[5, 2, 16\]"),
+        (lambda x: x.update(v=x["v"][:, :1]), r"v is \[5, 1, 16\]; allowed: \[5, 2, 16\]"),
+        (lambda x: x.update(k=x["k"].mT.contiguous().mT), "k: heads and channels not contiguous"),
+        (
+            lambda x: x.update(out=torch.empty(5, 4, 32)[..., :16]),
+            r"out .* contiguous \[5, 4, 16\]",
+        ),
+    ],
+)
+def test_new_tokens_that_do_not_fit_are_named(change, message, device):
+    cache, table = paged_cache((4, 2, 16, 0), [4], 16, torch.float16, device)
+    q, k, v = (torch.zeros(5, heads, 16, dtype=torch.float16, device=device) for heads in (4, 2, 2))
+    given = {"q": q, "k": k, "v": v, "cache": cache, "page_table": table,
+             "work": attention.make_work([(5, 4)], 16, 4, device), "scale": 1.0}  # fmt: skip
+    change(given)
+    with pytest.raises(ValueError, match=message):
+        attention.prefill(**given)
+
+
 MODEL_SHAPES = pytest.mark.parametrize(
     "shape", [(8, 2, 256, 0), (32, 8, 128, 0), (16, 2, 64, 0), (32, 1, 512, 64)], ids=str
 )

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
-from hybridsim.kernels.launch import num_multiprocessors
+from hybridsim.kernels.launch import num_multiprocessors, require_rows
 
 
 # Widths of tables differ from step to step; a version for each divisor would be compiled.
@@ -95,6 +95,7 @@ def decode(
     pieces, so that a long context among short ones does not hold up the rest.
     """
     cache.check(q)
+    require_rows(q=q)
     num_requests, num_heads, size = q.shape
     if out is None:
         out = torch.empty(num_requests, num_heads, cache.value_size, dtype=q.dtype, device=q.device)

@@ -13,7 +13,7 @@ from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.attention.sizes import tile_of
 from hybridsim.kernels.attention.tile import attend_tile
 from hybridsim.kernels.attention.work import PrefillWork
-from hybridsim.kernels.launch import require
+from hybridsim.kernels.launch import require, require_rows
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -27,7 +27,7 @@ def _prefill_kernel(
     """Program (head, piece): see `PrefillWork`. Parts go to acc_ptr, peak_ptr and norm_ptr.
 
     BULK: whole tiles of new tokens come through the descriptors k_block and v_block, by the copy
-    engine, which leaves address arithmetic to nobody.
+    engine, which works out their addresses itself.
     """
     head = tl.program_id(0)
     piece = pieces_ptr + tl.program_id(1) * 8
@@ -139,9 +139,11 @@ def prefill(
     `[N, max_pages]`. work: of these sequences, in blocks of `query_block` rows.
     """
     cache.check(q)
-    require(work.num_tokens == q.shape[0], f"work has {work.num_tokens} tokens, q {q.shape[0]}")
+    shape = [*q.shape[:2], cache.value_size]
     if out is None:
-        out = torch.empty(*q.shape[:2], cache.value_size, dtype=q.dtype, device=q.device)
+        out = torch.empty(shape, dtype=q.dtype, device=q.device)
+    _check(q, k, v, cache, work)
+    require(out.is_contiguous() and [*out.shape] == shape, f"out must be contiguous {shape}")
     if work.num_blocks == 0:
         return out
     num_heads = q.shape[1]
@@ -164,6 +166,17 @@ def prefill(
     if acc is not None and peak is not None and norm is not None:
         combine_blocks(acc, peak, norm, work, out)
     return out
+
+
+def _check(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache: PagedKV, work: PrefillWork
+) -> None:
+    """Raise ValueError where new tokens fit neither the pages nor the work."""
+    require(work.num_tokens == q.shape[0], f"work has {work.num_tokens} tokens, q {q.shape[0]}")
+    for name, x, size in (("k", k, q.shape[2]), ("v", v, cache.value_size)):
+        shape = [q.shape[0], cache.num_heads, size]
+        require([*x.shape] == shape, f"{name} is {[*x.shape]}; allowed: {shape}")
+    require_rows(q=q, k=k, v=None if cache.values is None else v)
 
 
 def _blocks(

@@ -48,13 +48,14 @@ def prefill_blocked(
     in place. Slots written by one sequence must not be read by another. ValueError where the inputs
     do not fit each other or the plan's chunk size is none of 64, 128 and 256.
     """
-    check_inputs(GATED_DELTA, k, v, log_decay, strength, states)
+    check_inputs(GATED_DELTA, q, k, v, log_decay, strength, states)
     size = plan.chunk_size
     require(size in CHUNK_SIZES, f"chunk size {size} in blocks; allowed: 64, 128, 256")
     require(k.shape[2] >= 32, f"keys of {k.shape[2]} channels in blocks; allowed: at least 32")
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    require(out.is_contiguous() and out.shape == v.shape, f"out must be contiguous {[*v.shape]}")
     if plan.num_sequences == 0:
         return out
     parts = blocked_local(k, v, log_decay, strength, plan)

@@ -34,11 +34,12 @@ def prefill(
     The chunk size is the plan's: 16, 32, 64 or, unless decay is per channel, 128. At 256 one
     chunk's scores alone, 256 KiB in float32, would fill a multiprocessor's registers.
     """
-    check_inputs(rule, k, v, log_decay, strength, states)
+    check_inputs(rule, q, k, v, log_decay, strength, states)
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
     check_chunk_size(rule, plan.chunk_size, k.shape[2], k.is_cuda and k.dtype != torch.float32)
     if out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    require(out.is_contiguous() and out.shape == v.shape, f"out must be contiguous {[*v.shape]}")
     if plan.num_sequences == 0:
         return out
     if rule.decay == "channel":

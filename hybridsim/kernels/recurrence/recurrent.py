@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from hybridsim.kernels.launch import require
+from hybridsim.kernels.launch import require, require_rows
 from hybridsim.kernels.recurrence.rules import Rule
 
 
@@ -125,10 +125,12 @@ def run_tokens(
     out `[T, H, V]`, or None when q is None; rows of tokens that no request covers keep what they
     had.
     """
-    check_inputs(rule, k, v, log_decay, strength, states)
+    check_inputs(rule, q, k, v, log_decay, strength, states)
     num_heads, value_size = v.shape[1:]
     if q is not None and out is None:
         out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
+    fits = out is None or (out.is_contiguous() and out.shape == v.shape)
+    require(fits, f"out must be contiguous {[*v.shape]}")
     if starts.shape[0] == 0:
         return out
     block_v, num_warps = tile_of(k.shape[2], value_size, starts.shape[0] * num_heads)
@@ -160,17 +162,24 @@ def tile_of(key_size: int, value_size: int, num_tiles: int) -> tuple[int, int]:
 
 def check_inputs(
     rule: Rule,
+    q: torch.Tensor | None,
     k: torch.Tensor,
     v: torch.Tensor,
     log_decay: torch.Tensor | None,
     strength: torch.Tensor | None,
     states: torch.Tensor,
 ) -> None:
-    """Raise ValueError where the inputs do not fit the rule or each other."""
+    """Raise ValueError where the inputs do not fit the rule, each other or the kernels."""
+    require_rows(q=q, k=k, v=v)
+    require(q is None or q.shape == k.shape, "q and k differ in shape")
+    require(k.shape[0] == v.shape[0], f"k has {k.shape[0]} tokens, v {v.shape[0]}")
+    for name, x in (("log_decay", log_decay), ("strength", strength)):
+        require(x is None or x.is_contiguous(), f"{name} must be contiguous")
     shape = (*v.shape[:2], k.shape[2]) if rule.decay == "channel" else v.shape[:2]
     require((log_decay is None) == (rule.decay == "none"), f"{rule.name}: decay {rule.decay}")
     require(log_decay is None or log_decay.shape == shape, f"log_decay must be {tuple(shape)}")
     require((strength is not None) == rule.has_strength, f"{rule.name}: strength given or missing")
+    require(strength is None or strength.shape == v.shape[:2], "strength must be [T, H]")
     require(v.shape[1] % k.shape[1] == 0, f"{v.shape[1]} value heads on {k.shape[1]} key heads")
     state_shape = (v.shape[1], k.shape[2], v.shape[2])
     require(states.shape[1:] == state_shape, f"states must be [slots, {state_shape}]")
