@@ -88,14 +88,13 @@ class Efficiency:
             self,
             ceilings={part: _changed(self.ceiling(part), part, given) for part in CLASSES},
             kinds={
-                part: {kind: _changed(own, part, given) for kind, own in kinds.items()}
-                for part, kinds in self.kinds.items()
+                part: {
+                    kind: _changed(self.ceiling(part, kind), part, given)
+                    for kind in {**self.relative.get(part, {}), **self.kinds.get(part, {})}
+                }
+                for part in CLASSES
             },
-            relative={
-                part: factors
-                for part, factors in self.relative.items()
-                if not any(part in _COMPUTE_OF[key] for key in given.keys() & _COMPUTE_OF.keys())
-            },
+            relative={},  # what a user sets is no multiple; the rest is now among the kinds
             **{key: given[key] for key in _WHOLE if key in given},
         )
 

@@ -240,10 +240,11 @@ def test_users_change_classes_by_their_own_words():
     assert base.ceiling(SCAN_PREFILL, "mamba2") == Ceiling(0.25, 0.3, 1e-6)
     assert base.ceiling(ATTENTION_DECODE, "mla") == Ceiling(0.2, 0.3, 2e-6)
     scan = base.changed({"scan": 0.3})
-    assert scan.ceiling(SCAN_PREFILL, "mamba2").compute == 0.3
+    assert scan.ceiling(SCAN_PREFILL, "mamba2") == Ceiling(0.3, 0.3, 1e-6)
     assert scan.ceiling(ATTENTION_DECODE).compute == 0.5
     memory = base.changed({"memory": 0.9, "attention": 0.7})
     assert memory.ceiling(ATTENTION_DECODE, "mla") == Ceiling(0.7, 0.9, 2e-6)
+    assert memory.ceiling(SCAN_PREFILL, "mamba2") == Ceiling(0.25, 0.9, 1e-6)
     slow = base.changed({"layer_overhead_s": 8e-6, "step_overhead_s": 2e-4})
     fixed = [slow.ceiling(part).fixed_s for part in (MATMUL, SCAN_PREFILL)]
     assert [*fixed, slow.ceiling(ATTENTION_DECODE, "mla").fixed_s] == [0, 0, 0]

@@ -44,6 +44,21 @@ def at_most(shorter_s: float, longer_s: float) -> bool:
     return shorter_s <= longer_s * (1 + 1e-12)
 
 
+@given(chunk_lists, decodes, st.integers(0, 60), st.integers(1, 50))
+def test_a_layer_s_overhead_is_paid_by_every_step_that_computes(chunks, decode, us, num_steps):
+    """qwen3.5-0.8b has 24 layers, each with a mixer and an FFN; a copy has none."""
+    model, seconds = get_model("qwen3.5-0.8b"), us * 1e-6
+    slow, plain = (
+        RooflineCost(model, H200, PERFECT.changed({"layer_overhead_s": x})) for x in (seconds, 0.0)
+    )
+    extra_s = 24 * seconds if chunks or decode[0] else 0.0
+    times_s = [cost.step_s(chunks, *decode, copied_bytes=1000) for cost in (plain, slow)]
+    assert times_s[1] == pytest.approx(times_s[0] + extra_s)
+    sums_s = [cost.decode_steps_s(num_steps, *decode) for cost in (plain, slow)]
+    steps = num_steps if decode[0] else 0
+    assert sums_s[1] == pytest.approx(sums_s[0] + steps * 24 * seconds)
+
+
 @given(costs, chunk_lists, chunks, decodes, st.integers(1, 5000))
 def test_more_work_never_takes_less_time(cost, others, chunk, decode, more):
     num_decodes, context = decode
