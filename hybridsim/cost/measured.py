@@ -164,8 +164,9 @@ class MeasuredCost:
         """Recurrence and attention of the chunks."""
         tables, lengths = self.profile.tables, [whole_blocks(x.num_new_tokens) for x in chunks]
         self._note("recurrent_prefill", max(lengths), len(lengths))
-        for chunk, length in zip(chunks, lengths, strict=True):
-            self._note("full_prefill", length, chunk.num_prefix_tokens)
+        for part in ("full_prefill", "full_prefill_of_4")[: len(chunks)]:  # of one: the first only
+            for chunk, length in zip(chunks, lengths, strict=True):
+                self._note(part, length, chunk.num_prefix_tokens)
         alone, four = tables["full_prefill"], tables["full_prefill_of_4"]
         return {
             "recurrent_prefill": scans_s(tables["recurrent_prefill"], lengths),

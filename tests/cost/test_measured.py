@@ -123,7 +123,8 @@ def test_lookups_off_the_grid_are_counted_and_told(cost):
 EDGES = {
     "dense": [(1, 8000)], "head": [(1, 512)], "recurrent_prefill": [(16, 4096), (1, 8)],
     "recurrent_decode": [(1, 512)], "full_prefill": [(16, 4096), (0, 32000)],
-    "full_decode": [(1, 512), (100, 20000)], "copy": [(1, 64)],
+    "full_prefill_of_4": [(16, 4096), (0, 32000)], "full_decode": [(1, 512), (100, 20000)],
+    "copy": [(1, 64)],
 }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ EDGES = {
     st.integers(0, 700), st.integers(0, 30000), st.integers(0, 100),
 )  # fmt: skip
 def test_every_lookup_off_the_grid_is_counted_and_no_other(chunks, decodes, context, copies):
-    """Lengths of chunks count in whole blocks of 64, from 16 on within the first."""
+    """Chunks count in whole blocks of 64, or from 16 on; several in both tables of attention."""
     blocks = [max(n, 16) if n <= 64 else -(-n // 64) * 64 for n, _ in chunks]
     at = {"copy": [(copies,)] if copies else []}
     if chunks or decodes:
@@ -141,6 +142,8 @@ def test_every_lookup_off_the_grid_is_counted_and_no_other(chunks, decodes, cont
     if chunks:
         at["recurrent_prefill"] = [(max(blocks), len(chunks))]
         at["full_prefill"] = [(n, prefix) for n, (_, prefix) in zip(blocks, chunks, strict=True)]
+    if len(chunks) > 1:
+        at["full_prefill_of_4"] = at["full_prefill"]
     if decodes:
         at |= {"recurrent_decode": [(decodes,)], "full_decode": [(decodes, context)]}
     expected = {
