@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
+from hybridsim.kernels.calibrate.options import positive
 from hybridsim.kernels.machine import check_out, describe_machine, save_json
 from hybridsim.terminal import errors_in_one_line
 
@@ -78,7 +79,9 @@ def _rank(rank: int, num_ranks: int, hidden: int, out: Path, commit: str) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.kernels.calibrate.allreduce")
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--hidden", type=int, default=2048, help="channels of a token's vector")
+    parser.add_argument(
+        "--hidden", type=positive, default=2048, help="channels of a token's vector"
+    )
     parser.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
     options = parser.parse_args()
     count = torch.cuda.device_count()

@@ -11,7 +11,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number from 1."""
     if not _count(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: whole numbers from 1")
     return int(text)
@@ -26,11 +27,11 @@ def parser() -> argparse.ArgumentParser:
         epilog="Example: hybridsim calibrate --model qwen3.5-0.8b --out profile.json",
     )
     options.add_argument("--model", required=True, help="model of the catalogue")
-    options.add_argument("--tp", type=_positive, default=1, help="one rank of so many (default 1)")
+    options.add_argument("--tp", type=positive, default=1, help="one rank of so many (default 1)")
     options.add_argument("--out", type=Path, required=True, help="profile to write or complete")
     options.add_argument("--fit-steps", type=_count, default=60, help="whole steps for the fit")
     options.add_argument("--held-out", type=_count, default=0, help="whole steps no fit may see")
     options.add_argument("--held-out-out", type=Path, help="file for the held-out steps")
-    options.add_argument("--thin", type=_positive, default=1, help="every n-th value of an axis")
+    options.add_argument("--thin", type=positive, default=1, help="every n-th value of an axis")
     options.add_argument("--commit", default="", help="commit of this tree, where git cannot tell")
     return options
