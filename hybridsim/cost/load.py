@@ -89,12 +89,7 @@ def get_cost_model(
     `cost: measured` takes the shipped profile of this GPU and model, or the one in `profile`.
     UserError for unknown names, keys and impossible values.
     """
-    if gpu_value == _INFINITE:
-        return InfiniteCost()
-    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
-    if not isinstance(given.get("name", ""), str):
-        raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
-    mapping = checked(_GpuMapping, given, place)
+    mapping = _mapping(gpu_value, place)
     if mapping.name == _INFINITE:
         return _infinite(mapping, place)
     if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile is not None):
@@ -113,14 +108,21 @@ def get_cost_model(
     return cost
 
 
+def _mapping(gpu_value: object, place: str) -> _GpuMapping:
+    """A GPU's value in full, that of a name alone too; UserError for keys and values of no GPU."""
+    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
+    if not isinstance(given.get("name", ""), str):
+        raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
+    return checked(_GpuMapping, given, place)
+
+
 def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
     """Memory of the GPU that `gpu_value` means; None where it has no known limit.
 
     An infinite GPU, `memory: unlimited`, a profile of a card that is not in GPUS, or rates of one's
     own without memory.
     """
-    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
-    mapping = checked(_GpuMapping, given, place)
+    mapping = _mapping(gpu_value, place)
     if _INFINITE in (mapping.name, mapping.cost):
         return None
     if mapping.memory is not None:
@@ -140,8 +142,7 @@ def shipped_profile(gpu_name: str, model_name: str, tp: int) -> Path | None:
 
 def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path, ...]:
     """The files that ship and that `get_cost_model` of the same arguments reads."""
-    given = gpu_value if isinstance(gpu_value, Mapping) else {"name": gpu_value}
-    mapping = checked(_GpuMapping, given, "gpu")
+    mapping = _mapping(gpu_value, "gpu")
     if mapping.name == _INFINITE:
         return ()
     if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile is not None):

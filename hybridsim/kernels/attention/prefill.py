@@ -153,7 +153,6 @@ def prefill(
         count = work.num_parts * work.query_rows * num_heads
         acc, peak, norm = empty_parts(count, cache.value_size, q.device)
     k_block, v_block = _blocks(k, v, cache, tile.keys) if tile.bulk else (None, None)
-    options = {} if tile.max_registers is None else {"maxnreg": tile.max_registers}
     _prefill_kernel[(num_heads, len(work.pieces))](
         q, k, v, k_block, v_block,
         cache.keys, cache.keys if cache.values is None else cache.values, page_table,
@@ -161,7 +160,7 @@ def prefill(
         page_table.stride(0), scale * math.log2(math.e), HEADS=num_heads, KV_HEADS=cache.num_heads,
         D=cache.value_size, R=cache.rotary_size, PAGE=cache.page_size, M=work.query_rows,
         N=tile.keys, SHARED=cache.values is None, HAS_PREFIX=work.has_prefix,
-        BULK=k_block is not None, num_warps=tile.num_warps, num_stages=tile.num_stages, **options,
+        BULK=k_block is not None, **tile.options,
     )  # fmt: skip
     if acc is not None and peak is not None and norm is not None:
         combine_blocks(acc, peak, norm, work, out)

@@ -35,6 +35,12 @@ class Tile:
     bulk: bool = False
     max_registers: int | None = None
 
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is told at a launch."""
+        cap = {} if self.max_registers is None else {"maxnreg": self.max_registers}
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, **cap}
+
 
 def tile_of(cache: PagedKV, query_rows: int, num_programs: int, has_prefix: bool) -> Tile:
     """What was fastest on an H200 for blocks of `query_rows`, `num_programs` heads x blocks."""
