@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from hybridsim.kernels.calibrate import program  # noqa: E402
@@ -121,3 +121,12 @@ def test_held_out_steps_need_a_file(calibrate, capsys):
         main(["--model", "qwen3.5-0.8b", "--out", str(calibrate.folder / "p"), "--held-out", "3"])
     assert stopped.value.code == 2
     assert "--held-out-out: is missing; needed for --held-out 3" in capsys.readouterr().err
+
+
+def test_a_model_that_the_card_cannot_hold_is_said_in_one_line(calibrate, monkeypatch):
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(program, "HybridModel", full)
+    error = calibrate.refused()
+    assert "gpu: its memory is too small for qwen3.5-0.8b with tp 1; allowed: more ranks" in error

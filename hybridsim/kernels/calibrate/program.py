@@ -169,9 +169,21 @@ def check_options(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure as the options say.
 
-    UserError for a model without a step, a tp that does not divide it, a machine without a GPU, or
-    files that cannot be written or gone on from.
+    UserError for a model without a step, a tp that does not divide it, a machine without a GPU or
+    with too small a one, or files that cannot be written or gone on from.
     """
+    try:
+        measure(options)
+    except torch.cuda.OutOfMemoryError:
+        raise UserError(
+            "gpu",
+            f"its memory is too small for {options.model} with tp {options.tp}; "
+            "allowed: more ranks (--tp) or a smaller model",
+        ) from None
+
+
+def measure(options: argparse.Namespace) -> None:
+    """See `run`."""
     spec = measurable(options.model).for_rank(options.tp)
     require_gpu()
     check_options(options)
