@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 
 from hybridsim.cost.gpus import GPUS
-from hybridsim.cost.measured import Profile
+from hybridsim.cost.measured import EXPERTS, Profile
 from hybridsim.errors import UserError
-from hybridsim.models import ModelSpec, get_model
+from hybridsim.models import ModelSpec, MoeSpec, get_model
 
 # What measured times depend on and what a changed model may have otherwise, under the same name.
 _SIZES = ("kv_bytes_per_token", "state_bytes", "weight_bytes")
@@ -22,6 +22,10 @@ def check_model(profile: Profile, model: ModelSpec, tp: int, file_name: str, pla
             f"{place}.profile",
             f"{file_name} is of {profile.model} with tp {profile.tp}, not {model.name} with {tp}",
         )
+    has_experts = any(isinstance(ffn, MoeSpec) for ffn in model.ffn_layers)
+    if has_experts != (EXPERTS in profile.tables):
+        says = "lacks {}, which {} has" if has_experts else "has {}, which {} lacks"
+        raise UserError(f"{file_name}.operators", says.format(EXPERTS, model.name))
     try:
         measured = get_model(profile.model).for_rank(tp)
     except UserError:

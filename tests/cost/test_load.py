@@ -182,3 +182,22 @@ def test_an_edited_profile_that_would_turn_time_back_is_refused(key, value, plac
     with pytest.raises(UserError) as caught:
         get_cost_model({"name": "h200", "profile": str(path)}, get_model("qwen3.5-0.8b"))
     assert caught.value.place == f"edited.json.{place}"
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("qwen3-next-80b-a3b", "lacks experts, which qwen3-next-80b-a3b has"),
+        ("qwen3.5-0.8b", "has experts, which qwen3.5-0.8b lacks"),
+    ],
+)
+def test_a_profile_has_experts_as_its_model_has(model, says, tmp_path):
+    data = json.loads(shipped_profiles()["h200", model, 1].read_text())
+    parts = data["operators"]
+    if parts.pop("experts", None) is None:
+        parts["experts"] = parts["dense"]
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=says) as caught:
+        get_cost_model({"name": "h200", "profile": str(path)}, get_model(model))
+    assert caught.value.place == "edited.json.operators"

@@ -53,3 +53,13 @@ def test_any_batch_in_any_pieces_equals_naive(chunks, shape, page_size, rows, li
         if new:
             assert relative_error(out[tokens], expected) < (5e-3 if device == "cpu" else 1e-2)
         first += new
+
+
+def test_parts_beyond_the_range_of_an_offset_are_refused():
+    """2000 requests of 4 heads over 32 million tokens: 31,250 splits of 1024 for each, or more, of
+    16 channels are 4e9 numbers; offsets have 31 bits."""
+    cache, _ = paged_cache((4, 2, 16, 0), [1], 16, torch.half, "cpu")
+    table = torch.zeros(1, 1, dtype=torch.int32).expand(2000, 2_000_000)
+    q, lengths = torch.zeros(2000, 4, 16).half(), torch.ones(2000, dtype=torch.int32)
+    with pytest.raises(ValueError, match="parts of 16 channels"):
+        attention.decode(q, cache, table, lengths, 1.0)

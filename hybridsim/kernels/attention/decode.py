@@ -9,7 +9,7 @@ import triton.language as tl
 
 from hybridsim.kernels.attention.combine import combine, empty_parts
 from hybridsim.kernels.attention.pages import PagedKV
-from hybridsim.kernels.launch import num_multiprocessors, require_rows
+from hybridsim.kernels.launch import num_multiprocessors, require, require_rows
 
 
 # Widths of tables differ from step to step; a version for each divisor would be compiled.
@@ -107,6 +107,7 @@ def decode(
     tokens = split_tokens or split_of(pairs, max_tokens, q.device, cache.values is None)
     splits = triton.cdiv(max_tokens, tokens)
     count = num_requests * num_heads * splits
+    require(count * cache.value_size < 2**31, f"{count} parts of {cache.value_size} channels")
     acc, peak, norm = empty_parts(count, cache.value_size, q.device)
     rows = max(16, triton.next_power_of_2(num_heads // cache.num_heads))
     _split_kernel[(splits, cache.num_heads, num_requests)](
