@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hybridsim.cost import PrefillChunk
 from hybridsim.cost import work as count
 from hybridsim.cost.counts import count_step
+from hybridsim.cost.efficiency import MATMUL
 from hybridsim.models import CATALOGUE, get_model
 
 MODELS = {name: get_model(name) for name in CATALOGUE}
@@ -67,3 +68,21 @@ def test_many_tokens_read_every_weight_once(name):
     matrices = model.num_params - model.other_params - model.embedding_params + model.head_params
     per_param = model.weight_bytes / model.num_params
     assert weights == pytest.approx(matrices * per_param, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "products"),
+    [
+        # A mixer's two and an MLP's two, 24 layers.
+        ("qwen3.5-0.8b", 24 * 4),
+        # Beside a mixer's two: router, two of the shared expert, its gate; 48 layers.
+        ("qwen3-next-80b-a3b", 48 * 6),
+        # The first layer has an MLP, 26 have experts with a shared one that has no gate.
+        ("kimi-linear-48b-a3b", 27 * 2 + 2 + 26 * 3),
+        # Layers of one part only: 23 Mamba2, 23 of experts with a shared one, 6 of attention.
+        ("nemotron-3-nano-30b-a3b", 23 * 2 + 23 * 3 + 6 * 2),
+    ],
+)
+def test_products_that_every_token_passes_are_launched_one_by_one(name, products):
+    [dense] = [work for work in count.token_work(COUNTS[name], 5, 1) if work.part == MATMUL]
+    assert dense.num_launches == products
