@@ -54,6 +54,8 @@ def test_a_part_is_of_one_commit(calibrate, monkeypatch):
         ("steps.json", {"steps": [3]}, "steps.json.steps.0: is not the step"),
         ("steps.json", {"tp": 4}, "steps.json: is of qwen3.5-0.8b with tp 4"),
         ("steps.json", {"machine": {"gpu": "H"}}, "steps.json.machine.gpu: 'H' is not"),
+        ("steps.json", {"machine": {"gpu": "G", "commit": "old"}},
+         "steps.json.machine: is not that of the profile"),
     ],
 )  # fmt: skip
 def test_files_of_something_else_are_not_added_to(calibrate, name, changes, says):

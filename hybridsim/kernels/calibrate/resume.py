@@ -50,6 +50,8 @@ def load_held_out(path: Path, profile: Profile, shapes: Sequence[StepShape]) -> 
         return {**head, "steps": []}
     found = _read(path, (*head, "steps"))
     _check_origin(found, head, path)
+    if found["machine"] != head["machine"]:  # of another commit or day, so of another profile
+        raise UserError(f"{path}.machine", "is not that of the profile; allowed: a new file")
     check_steps(found["steps"], shapes, f"{path}.steps")
     return found
 
