@@ -2,6 +2,7 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,13 +73,17 @@ def slow(folder: Path) -> Path:
 
 
 def start(*arguments: str, cwd: Path) -> "subprocess.Popen[str]":
-    """The real program in a process of its own."""
+    """The real program in a process of its own, which hears Ctrl-C.
+
+    What a script starts in the background ignores it, and so do the children of that.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "hybridsim", *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

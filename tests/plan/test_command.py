@@ -174,7 +174,7 @@ BAD = {
         "engine.fly: unknown name",
     ),
     "too little for vLLM": (
-        ["--memory", "1MiB", "--engine", "vllm-0.33.0"], "--memory: .* at least 2",
+        ["--memory", "1MiB", "--engine", "vllm-0.33.0"], "--memory: .* room for 2 to",
     ),
     "too little for SGLang": (
         ["--memory", "1MiB", "--engine", "sglang-0.5.23"], "--memory: .* at least",
