@@ -1,5 +1,6 @@
 """`hybridsim calibrate`: starts the calibration program, which stands beside the simulator."""
 
+import signal
 import subprocess
 import sys
 
@@ -30,4 +31,14 @@ def _calibrate(context: typer.Context) -> None:
     if {"--help", "-h"} & set(context.args):
         typer.echo(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
         return
-    raise typer.Exit(subprocess.run(command, check=False).returncode)
+    raise typer.Exit(_exit_code(command))
+
+
+def _exit_code(command: list[str]) -> int:
+    """Of a program that hears Ctrl-C as this one does: it says what is kept, so wait for it."""
+    program = subprocess.Popen(command)
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return program.wait()
+    finally:
+        signal.signal(signal.SIGINT, heard)

@@ -1,8 +1,11 @@
 """The ways to start the calibration program, on machines that cannot run it."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,15 +93,52 @@ def test_the_command_hands_all_options_to_the_program(monkeypatch):
     """And its exit code on to the shell: there is one list of options."""
     calls = []
 
-    def fake(arguments, check):
+    def fake(arguments):
         calls.append(arguments)
-        return subprocess.CompletedProcess(arguments, 2)
+        return SimpleNamespace(wait=lambda: 2)
 
-    monkeypatch.setattr(subprocess, "run", fake)
+    monkeypatch.setattr(subprocess, "Popen", fake)
     given = ["--model", "qwen3.5-0.8b", "--tp", "4", "--out", "p.json", "--held-out", "7"]
     assert CliRunner().invoke(app, ["calibrate", *given]).exit_code == 2
     assert calls.pop()[1:] == ["-m", "hybridsim.kernels.calibrate", *given]
     assert vars(parser().parse_args(given))["tp"] == 4
+
+
+def test_ctrl_c_is_one_line_that_says_how_to_go_on(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+
+    def stopped(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hybridsim.kernels.calibrate.program.run", stopped)
+    with pytest.raises(SystemExit) as caught:
+        program.main(["--model", "qwen3.5-0.8b", "--out", str(tmp_path / "p.json")])
+    assert caught.value.code == 130
+    said = f"interrupted; the same command goes on from {tmp_path / 'p.json'}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_the_command_lets_the_program_have_the_last_word_after_ctrl_c(tmp_path):
+    """Both hear it, as from a terminal; the program takes its time to end."""
+    (tmp_path / "slow.py").write_text(
+        "import sys, time\n"
+        "try:\n    print('ready', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(1); print('kept', flush=True); sys.exit(130)\n"
+    )
+    code = (
+        "import hybridsim.cli.calibrate as c; c._PROGRAM = 'slow'\n"
+        "from hybridsim.cli.app import app; app(['calibrate'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors) == (130, "kept\n", "")
 
 
 def test_hybridsim_calibrate_prints_the_programs_help():

@@ -1,5 +1,6 @@
 """`python -m hybridsim.kernels.calibrate --model qwen3.5-0.8b --out profile.json`"""
 
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -8,10 +9,11 @@ from hybridsim.kernels.calibrate.options import parser
 from hybridsim.terminal import errors_in_one_line
 
 NEEDED = ("torch", "triton")
+EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, run; a mistake of the user's is one line and exit code 2."""
+    """Parse, run; a mistake of the user's is one line and exit code 2, Ctrl-C one line and 130."""
     options = parser().parse_args(arguments)
     with errors_in_one_line():
         missing = [name for name in NEEDED if find_spec(name) is None]
@@ -22,7 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Imported late: what is above must work without torch.
         from hybridsim.kernels.calibrate.program import run
 
-        run(options)
+        try:
+            run(options)
+        except KeyboardInterrupt:
+            sys.stderr.write(f"interrupted; the same command goes on from {options.out}\n")
+            sys.exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":
