@@ -208,6 +208,8 @@ def _set(**values: str) -> list[str]:
 BAD_ARGUMENTS: list[tuple[str, list[str], list[str]]] = [
     ("no such experiment", ["run", "god.yaml"], ["god.yaml", "good.yaml"]),
     ("a folder", ["run", "."], [".", "a file"]),
+    ("a name that is too long", ["run", "g" * 300], ["ggg", "no such file", "an existing file"]),
+    ("a trace of such a name", ["trace", "stats", "g" * 300], ["too long", "a trace file"]),
     ("no value", ["run", "good.yaml", "--set", "seed"], ["--set seed", "a.b=value"]),
     ("bad value", ["run", "good.yaml", "--set", "tp=-1"], ["--set tp", "-1", ">= 1"]),
     ("unknown key", ["run", "good.yaml", "--set", "cache.memroy=1"], ["memroy", "'memory'"]),

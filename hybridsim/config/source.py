@@ -3,6 +3,7 @@
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Parse a YAML file whose top is a mapping; raises UserError that names file and line."""
-    if not path.exists():
+    if not exists(path):
         raise UserError(str(path), f"no such file{_nearby_file(path)}")
     try:
         text = read_whole(path).decode()

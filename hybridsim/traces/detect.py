@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _MARKS = {
 def detect_format(path: str | Path) -> str:
     """The name of the format of `path`; UserError `trace.format` where it looks like none."""
     path = Path(path)
-    if path.is_dir():
+    if isdir(path):
         if (path / ragpulse.TRACE_FILE).is_file():
             return "ragpulse"
         raise UserError(

@@ -99,8 +99,9 @@ def _open(path: Path) -> IO[bytes]:
         return path.open("rb")
     except FileNotFoundError:
         raise UserError(str(path), "no such file; allowed: an existing trace file") from None
-    except (IsADirectoryError, PermissionError) as error:
-        raise UserError(str(path), f"cannot be read as a file ({error.strerror})") from None
+    except OSError as error:  # a folder, a missing permission, a name that is too long
+        found = f"cannot be read as a file ({error.strerror})"
+        raise UserError(str(path), f"{found}; allowed: a trace file") from None
 
 
 def _inflated(raw: IO[bytes], path: Path) -> IO[bytes]:
