@@ -92,7 +92,7 @@ def get_cost_model(
     mapping = _mapping(gpu_value, place)
     if mapping.name == _INFINITE:
         return _infinite(mapping, place)
-    if mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile is not None):
+    if _has_profile(mapping):
         return _measured(mapping, model, tp, place)
     name = "roofline" if mapping.cost is None else mapping.cost
     if name not in COST_MODELS:
@@ -114,6 +114,11 @@ def _mapping(gpu_value: object, place: str) -> _GpuMapping:
     if not isinstance(given.get("name", ""), str):
         raise unknown_name(place, gpu_value, [*GPUS, _INFINITE])
     return checked(_GpuMapping, given, place)
+
+
+def _has_profile(mapping: _GpuMapping) -> bool:
+    """Whether its times come from a profile: by name, or because one is given and nothing said."""
+    return mapping.cost == _MEASURED or (mapping.cost is None and mapping.profile is not None)
 
 
 def gpu_memory_bytes(gpu_value: object, place: str = "gpu") -> int | None:
@@ -145,7 +150,7 @@ def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path,
     mapping = _mapping(gpu_value, "gpu")
     if mapping.name == _INFINITE:
         return ()
-    if mapping.cost != _MEASURED and not (mapping.cost is None and mapping.profile is not None):
+    if not _has_profile(mapping):
         return (SHIPPED,)
     profile = None
     if mapping.profile is None:
@@ -157,9 +162,10 @@ def price_files(gpu_value: object, model: ModelSpec, tp: int = 1) -> tuple[Path,
 def _infinite(mapping: _GpuMapping, place: str) -> InfiniteCost:
     """UserError where a mapping says more of an infinite GPU than that it is one."""
     given = mapping.model_dump(exclude_none=True, exclude_defaults=True)
-    for key in given.keys() - {"name"}:
-        if (key, given[key]) != ("cost", _INFINITE):
-            raise UserError(f"{place}.{key}", "has no meaning for an infinite GPU; allowed: no key")
+    for key, value in given.items():
+        if (key, value) not in (("name", _INFINITE), ("cost", _INFINITE)):
+            says = "has no meaning for an infinite GPU; allowed: name: infinite alone"
+            raise UserError(f"{place}.{key}", says)
     return InfiniteCost()
 
 
