@@ -59,7 +59,7 @@ class _Pools:
     state_bytes: int
 
     @property
-    def of_states_bytes(self) -> float | None:
+    def state_capacity_bytes(self) -> float | None:
         return None if self.state_slots is None else float(self.state_slots * self.state_bytes)
 
     @property
@@ -182,7 +182,8 @@ def _pairs(
         return [(memory, None) for memory in memories]
     fractions = options.state_fractions or subject.state_fractions
     if not fractions:
-        raise UserError("--state-fraction", "is missing; layout split needs it (or shared)")
+        allowed = "above 0 and below 1, which layout split needs"
+        raise UserError("--state-fraction", f"is missing; allowed: {allowed}")
     for fraction in fractions:
         if not 0 < fraction < 1:
             raise UserError("--state-fraction", f"{fraction}; allowed: above 0 and below 1")
@@ -206,9 +207,8 @@ def _pools(
 
 def _row(problem: Problem, pools: _Pools, options: BoundOptions) -> list[object]:
     start_s = time.perf_counter()
-    found: Bracket = bracket(
-        problem, float(pools.capacity_bytes), pools.of_states_bytes, num_steps=options.num_steps
-    )
+    sizes = float(pools.capacity_bytes), pools.state_capacity_bytes
+    found: Bracket = bracket(problem, *sizes, num_steps=options.num_steps)
     return [
         pools.total_bytes,
         "" if pools.state_slots is None else pools.state_slots * pools.state_bytes,

@@ -71,7 +71,9 @@ def _fraction(subject: Subject, state_fraction: float | None) -> float | None:
     if state_fraction is None and len(subject.state_fractions) == 1:
         state_fraction = subject.state_fractions[0]
     if state_fraction is None or not 0 < state_fraction < 1:
-        raise UserError("--state-fraction", f"{state_fraction}; layout split needs > 0 and < 1")
+        found = "is missing" if state_fraction is None else f"{state_fraction}"
+        allowed = "above 0 and below 1, which layout split needs"
+        raise UserError("--state-fraction", f"{found}; allowed: {allowed}")
     return state_fraction
 
 

@@ -35,7 +35,9 @@ def check_sizes(
         try:
             build(config.model_copy(update={"cache": chosen}))
         except UserError as error:
-            option, size = f"{place} {exact_size(memory_bytes)}", exact_size(memory_bytes)
-            of_state = f"--state-fraction {fraction} of {size}"
-            at = {"cache.memory": option, "cache.state_fraction": of_state}
+            size = exact_size(memory_bytes)
+            at = {
+                "cache.memory": f"{place} {size}",
+                "cache.state_fraction": f"--state-fraction {fraction} of {size}",
+            }
             raise UserError(at.get(error.place, error.place), error.message) from None
