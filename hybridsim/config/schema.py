@@ -217,7 +217,7 @@ class RunConfig(Strict):
         return self
 
 
-_MOST_NAME_BYTES = 200  # file systems take 255, and more is written beside a folder than in it
+_MOST_NAME_BYTES = 200  # file systems take 255; names of files beside the folder are longer
 
 
 def _short_name(name: str) -> str:
@@ -231,7 +231,10 @@ class ExperimentHead(Strict):
     """The keys of an experiment that are no part of a run."""
 
     name: Annotated[str, AfterValidator(_short_name)] = declared(
-        ..., "letters, digits, '.', '_' and '-'", "names the result folder", pattern=r"^\w[\w.-]*$"
+        ...,
+        f"letters, digits, '.', '_' and '-', at most {_MOST_NAME_BYTES} bytes",
+        "names the result folder",
+        pattern=r"^\w[\w.-]*$",
     )
     plots: tuple[PlotConfig, ...] | None = declared(
         None, "a list of mappings", "figures; left out: those that fit the sweep"
