@@ -1,6 +1,7 @@
 """The one exception for mistakes of the user: bad files, bad configs, impossible values.
 
-The command line turns it into one clear message and exit code 2; nothing else is caught there.
+The command line, and programs started by `python -m`, turn it into one clear message and exit
+code 2.
 """
 
 from collections.abc import Iterable
