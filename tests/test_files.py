@@ -42,7 +42,7 @@ def _device(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_pipe, _device, Path.mkdir])
 @pytest.mark.parametrize("is_linked", [False, True])
-def test_what_is_no_plain_file_is_not_replaced(tmp_path, make, is_linked):
+def test_what_is_no_plain_file_is_not_replaced(tmp_path, tmp_path_factory, make, is_linked):
     there = tmp_path / "there.png"
     make(there)
     path = tmp_path / "link.png" if is_linked else there
@@ -51,7 +51,7 @@ def test_what_is_no_plain_file_is_not_replaced(tmp_path, make, is_linked):
     before = {each: each.lstat().st_ino for each in tmp_path.iterdir()}
     with pytest.raises(WriteError, match="allowed: the path of a file"):
         write_whole(path, b"new")
-    trace = tmp_path.parent / "trace.jsonl"
+    trace = tmp_path_factory.mktemp("traces") / "trace.jsonl"
     trace.write_text('{"id": "a", "prompt": [["s", 5]], "output": 1}\n')
     for command in (
         ["trace", "stats", trace, "--json", path],

@@ -218,6 +218,8 @@ def test_engine_show_answers_where_a_run_would_start(engine, memory, options):
     result = CliRunner().invoke(app, asked)
     if isinstance(result.exception, UserError):
         said.append(result.exception.message)
+    else:
+        assert result.exit_code == 0
     try:
         build_cache(config({"name": engine, **options}, {"memory": memory}))
     except UserError as error:
