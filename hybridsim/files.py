@@ -62,11 +62,12 @@ def written_whole(path: Path) -> Iterator[Path]:
     A link is followed. Raises WriteError, for devices and pipes too, which a file would replace;
     whatever is raised, `path` keeps what it had before.
     """
-    if not path.name or path.is_dir():
+    # os.path says False of names that are too long, where Path would raise an OSError
+    if not path.name or os.path.isdir(path):
         raise WriteError(str(path), "is a folder; allowed: the path of a file")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise WriteError(str(path), "is a device or a pipe; allowed: the path of a file")
-    path = Path(os.path.realpath(path)) if path.is_symlink() else path
+    path = Path(os.path.realpath(path)) if os.path.islink(path) else path
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
         with writing(path):

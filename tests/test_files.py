@@ -63,6 +63,12 @@ def test_what_is_no_plain_file_is_not_replaced(tmp_path, tmp_path_factory, make,
     assert {each: each.lstat().st_ino for each in tmp_path.iterdir()} == before
 
 
+def test_a_name_that_no_file_can_have_is_told(tmp_path):
+    with pytest.raises(WriteError, match="cannot be written"):
+        write_whole(tmp_path / ("n" * 300), b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_is_followed(tmp_path):
     path, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(path)
