@@ -31,6 +31,11 @@ def shorten(value: object, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[:half]}...{text[-half:]}"
 
 
+def printable(text: str) -> str:
+    """What of a user's text would steer the terminal is shown, not sent; line ends stay."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def unknown_name(place: str, value: object, allowed: list[str]) -> UserError:
     """The error for a name that is in no registry; it lists the registry and the nearest name."""
     hint, names = did_you_mean(value, allowed), ", ".join(allowed) or "none"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hybridsim.errors import UserError
+from hybridsim.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,5 +28,5 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {printable(str(error))}\n")
         sys.exit(2)

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from hybridsim import __version__
-from hybridsim.errors import UserError, shorten
+from hybridsim.errors import UserError, printable, shorten
 
 app = typer.Typer(
     name="hybridsim",
@@ -58,8 +58,6 @@ def main() -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Exit code 2. What of a user's text would steer the terminal is shown, not sent."""
-    text = shorten(f"error: {message}", _MOST_LETTERS)
-    shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-    typer.echo(shown, err=True)
+    """Tell what is wrong and end with exit code 2."""
+    typer.echo(printable(shorten(f"error: {message}", _MOST_LETTERS)), err=True)
     sys.exit(2)

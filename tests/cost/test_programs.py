@@ -65,6 +65,7 @@ CROSS = (cross.main, "--kernels", "kernels.json", "--folder", ".")
     ("program", "spoil", "says"),
     [
         (FIT, lambda x: (x / f"{NAME}.json").unlink(), f"{NAME}.json: cannot be read"),
+        ((fitting.main, "\x1b[31m", "--out", "."), lambda _: None, r"\x1b[31m: cannot be read"),
         (FIT, lambda x: (x / f"{NAME}.json").write_text("{"), f"{NAME}.json:1: is not JSON"),
         (FIT, lambda x: (x / f"{NAME}.json").write_text("{}"), "is not a cost profile"),
         (FIT, lambda x: edited(x, f"{NAME}.json", fit_steps=[]), "0 whole steps; allowed: two"),
