@@ -39,17 +39,7 @@ def run_grid(
     check_sizes(subject.config, pairs, build, "--grid", page_tokens=page_tokens)
     capacities = [_capacity(subject, size, state_fraction) for size in sizes_bytes]
     refused = _refused(subject, sizes_bytes, capacities, console)
-    trie = cached_trie(subject.trace.requests, outputs=subject.rules.outputs)
-    rates: dict[Line, list[float]] = {}
-    refusals: list[UserError] = []
-    for line in subject.lines:
-        try:
-            grid = replay(subject, line, capacities, trie)
-        except UserError as error:
-            refusals.append(error)
-            continue
-        rates[line] = grid.token_hit_rate(subject.num_warmup).tolist()
-    tell_refusals(refusals, bool(rates), console)
+    rates = _rates(subject, capacities, replay, console)
     rows: list[Sequence[object]] = [
         ["checkpoint", "eviction", "thinning", "memory_bytes", "token_hit_rate", "num_refused"]
     ]
@@ -62,6 +52,24 @@ def run_grid(
     for index, size in enumerate(sizes_bytes):
         table.add_row(format_bytes(size), *[percent(values[index]) for values in rates.values()])
     Console().print(table)
+
+
+def _rates(
+    subject: Subject, capacities: Sequence[Capacity], replay: Replay, console: Console
+) -> dict[Line, list[float]]:
+    """Token hit rate at each capacity, for the lines that mean something in this layout."""
+    trie = cached_trie(subject.trace.requests, outputs=subject.rules.outputs)
+    rates: dict[Line, list[float]] = {}
+    refusals: list[UserError] = []
+    for line in subject.lines:
+        try:
+            grid = replay(subject, line, capacities, trie)
+        except UserError as error:
+            refusals.append(error)
+            continue
+        rates[line] = grid.token_hit_rate(subject.num_warmup).tolist()
+    tell_refusals(refusals, bool(rates), console)
+    return rates
 
 
 def _fraction(subject: Subject, state_fraction: float | None) -> float | None:
