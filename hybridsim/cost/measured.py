@@ -20,7 +20,7 @@ from hybridsim.errors import UserError
 from hybridsim.files import read_json
 
 FORMAT = "hybridsim-profile-1"
-PARTS = (
+REQUIRED = (  # parts that every profile has
     "dense", "head", "recurrent_prefill", "recurrent_decode", "full_prefill", "full_prefill_of_4",
     "full_decode", "copy",
 )  # fmt: skip
@@ -74,7 +74,7 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
     operators = data.get("operators", {})
     if not isinstance(operators, dict):
         raise UserError(f"{place}.operators", f"{operators!r:.60} is not a mapping of parts")
-    lacking = [part for part in PARTS if part not in operators]
+    lacking = [part for part in REQUIRED if part not in operators]
     if lacking:
         raise UserError(f"{place}.operators", f"lacks {', '.join(lacking)}")
     needed = ("model", "tp", "machine", "state_bytes")
@@ -83,7 +83,7 @@ def parse_profile(data: Mapping[str, Any], place: str) -> Profile:
             raise UserError(f"{place}.{key}", "is missing")
     check_profile(data, place)
     tables = {}
-    for part in filter(operators.__contains__, (*PARTS, EXPERTS)):
+    for part in filter(operators.__contains__, (*REQUIRED, EXPERTS)):
         smooth = rising_increments if part == "recurrent_prefill" else rising_times
         tables[part] = read_table(part, operators[part], f"{place}.operators", smooth)
     fit = Fit(**data.get("fit", {}))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hybridsim.cost import get_cost_model
 from hybridsim.cost.base import PrefillChunk
 from hybridsim.cost.fitting import judge, predict
-from hybridsim.cost.measured import PARTS, MeasuredCost, read_profile
+from hybridsim.cost.measured import REQUIRED, MeasuredCost, read_profile
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.models import MoeSpec, get_model
 
@@ -85,7 +85,7 @@ def test_shipped_profiles_predict_steps_that_no_fit_has_seen(key, repo_dir):
     assert result.median_absolute <= median
     assert result.p95_absolute <= p95
     assert abs(result.bias) <= bias
-    assert set(PARTS) <= set(cost.profile.tables)
+    assert set(REQUIRED) <= set(cost.profile.tables)
 
 
 @SHIPPED
