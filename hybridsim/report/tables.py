@@ -100,10 +100,10 @@ def read_results(folder: Path) -> Results:
     try:
         summary = pd.read_csv(summary_path, dtype=texts, keep_default_na=False, na_values=[""])
     except (ValueError, pd.errors.ParserError) as error:
-        raise UserError(str(summary_path), f"cannot be read: {error}") from None
+        raise UserError(str(summary_path), f"cannot be read: {error}; {WHOLE}") from None
     missing = [column for column in texts if column not in summary]
     if missing:
-        raise UserError(str(summary_path), f"has no column {missing[0]!r}; run it anew")
+        raise UserError(str(summary_path), f"has no column {missing[0]!r}; {WHOLE}")
     if summary.empty:
         raise UserError(str(summary_path), "has no finished run; allowed: at least one")
     if summary["run"].isna().any():
