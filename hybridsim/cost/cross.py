@@ -67,7 +67,7 @@ def read_held_out(
     return held_out
 
 
-def table_of(found: Iterable[tuple[str, str, Judgement]]) -> str:
+def judgements_csv(found: Iterable[tuple[str, str, Judgement]]) -> str:
     """CSV, one row a profile and what its ceilings were fitted on."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -89,7 +89,7 @@ def main() -> None:
     with errors_in_one_line():
         rows = read_kernels(options.kernels, "--kernels")
         found = crossed(sources, read_held_out(sources, options.folder), rows)
-        write_whole(options.folder / "roofline.csv", table_of(found).encode())
+        write_whole(options.folder / "roofline.csv", judgements_csv(found).encode())
 
 
 def _short(value: float) -> str:

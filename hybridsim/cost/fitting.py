@@ -81,7 +81,7 @@ def fit(data: Mapping[str, Any], place: str = "profile") -> Fit:
     return Fit(float(overhead_s), float(scale), float(np.sqrt(np.mean(rest**2))))
 
 
-def table_of(steps: Sequence[Step], predicted: np.ndarray) -> str:
+def steps_csv(steps: Sequence[Step], predicted: np.ndarray) -> str:
     """CSV, one row a step: what it does, measured and predicted seconds, relative error."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -136,7 +136,7 @@ def fit_and_judge(path: Path, folder: Path) -> Judged:
     cost = MeasuredCost(profile)
     predicted, measured = predict(cost, steps), measured_s(steps)
     write_whole(path, (json.dumps(data, separators=(",", ":")) + "\n").encode())
-    write_whole(folder / f"{path.stem}.csv", table_of(steps, predicted).encode())
+    write_whole(folder / f"{path.stem}.csv", steps_csv(steps, predicted).encode())
     rank = "" if profile.tp == 1 else f", one rank of {profile.tp}"
     title = f"{profile.model}{rank}\n{profile.machine.get('gpu')}, {len(steps)} held-out steps"
     result = judge(predicted, measured)
