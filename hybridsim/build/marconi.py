@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hybridsim.build.base import Built, Capacity, Limits, needed, serve_all
 from hybridsim.config import UNLIMITED, CacheConfig
-from hybridsim.config.schema import StrictInt
+from hybridsim.config.values import StrictInt
 from hybridsim.engines.marconi.engine import MarconiServer, formulas_for
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec

@@ -8,7 +8,7 @@ from hybridsim.build.base import Built, Capacity, Limits, needed, refuse_too_sma
 from hybridsim.cache.pools import Memory, SharedMemory
 from hybridsim.cache.radix_cache import RadixCache
 from hybridsim.config import UNLIMITED, CacheConfig
-from hybridsim.config.schema import StrictBool
+from hybridsim.config.values import StrictBool
 from hybridsim.errors import UserError
 from hybridsim.models import ModelSpec
 from hybridsim.policies import make_checkpoint, make_eviction, make_thinning
