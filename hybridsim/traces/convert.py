@@ -5,18 +5,16 @@ What is named .gz or .xz is compressed that way, as the readers expect it.
 
 import gzip
 import lzma
-import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 import numpy as np
 import orjson
 
 from hybridsim.errors import UserError, unknown_name
-from hybridsim.files import writing
+from hybridsim.files import written_whole
 from hybridsim.request import Int64Array, Request, Spans
 from hybridsim.traces import TraceStream
 
@@ -30,42 +28,27 @@ def write_trace(stream: TraceStream, path: str | Path, to: str) -> int:
     if to not in WRITERS:
         raise unknown_name("--to", to, list(WRITERS))
     count, path = 0, Path(path)
-    with writing(path), _atomic(path) as raw, _deflated(raw, path) as file:
+    if not path.parent.is_dir():
+        raise UserError(str(path), "its folder does not exist; allowed: a path in an existing one")
+    with written_whole(path) as temporary, _opened(temporary, path.suffix) as file:
         for line in WRITERS[to](stream):
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             count += 1
     return count
 
 
-def _deflated(raw: IO[bytes], path: Path) -> AbstractContextManager[IO[bytes]]:
-    """The stream to write to; closing it leaves `raw` open. Equal traces give equal bytes."""
-    if path.suffix == ".gz":
-        return gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
-    if path.suffix == ".xz":
-        return lzma.open(raw, "wb")
-    return nullcontext(raw)
-
-
 @contextmanager
-def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file beside `path` that takes its name when all went well, and goes away when not."""
-    if not path.parent.is_dir():
-        raise UserError(str(path), "its folder does not exist; allowed: a path in an existing one")
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise UserError(str(path), "is no plain file; allowed: a new file, or one to replace")
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        temporary = Path(file.name)
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)  # temporary files are private, a trace is not
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+def _opened(path: Path, suffix: str) -> Iterator[IO[bytes]]:
+    """A new file to write to, deflated as `suffix` says. Equal traces give equal bytes."""
+    with path.open("wb") as raw:
+        if suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file:
+                yield file  # type: ignore[misc]
+        elif suffix == ".xz":
+            with lzma.open(raw, "wb") as file:
+                yield file
+        else:
+            yield raw
 
 
 def _segment_lines(stream: TraceStream) -> Iterator[dict[str, Any]]:
