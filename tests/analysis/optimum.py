@@ -187,7 +187,8 @@ def belady(problem, capacity):
 
 
 def _next_use(problem, item, now):
+    """The next request to pass the token; None where it computes it anyway, so makes it anew."""
     for later in range(now + 1, len(problem.prompts)):
-        if len(item) <= problem.limits[later] and problem.prompts[later][: len(item)] == item:
-            return later
+        if problem.paths[later][: len(item)] == item:
+            return later if len(item) <= problem.limits[later] else None
     return None

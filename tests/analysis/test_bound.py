@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields, replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from hybridsim.analysis.bound import bound, bound_of_windows, bracket
 from hybridsim.analysis.dual import Dual, Prices
@@ -143,8 +143,20 @@ def test_the_best_of_all_policies_lies_in_the_bracket(requests, sigma, capacity,
     assert found.lower * token_problem.total <= best + 1e-6
 
 
+# 1 1 1 1 1 waits for the third request and 2 1 for the last: six tokens. The 2 before that need not
+# wait, since the fourth computes it again, as its last token.
+LAST_TOKEN_MADE_ANEW = [
+    request_of(0, [1, 1], [1, 1, 1, 1]),
+    request_of(1, [2], [1, 1]),
+    request_of(2, [1] * 7, []),
+    request_of(3, [2], []),
+    request_of(4, [2, 1, 1, 1], []),
+]
+
+
 @settings(max_examples=40)
 @given(traces(max_requests=12, max_tokens=8), st.integers(1, 25), st.booleans())
+@example(LAST_TOKEN_MADE_ANEW, 6, True)
 def test_with_free_states_the_bound_is_beladys_rule(requests, capacity, caps):
     """../shared/spec/policies-and-bounds.md, section 4 (a): MIN is optimal and prefix-closed."""
     token_problem = TokenProblem(requests, caps)
