@@ -49,8 +49,9 @@ class Belady(RankingPolicy):
     """Evict what the trace comes back to last; of one next use states first, the shallow before
     the deep, then KV, the deep before the shallow.
 
-    An oracle: it knows the whole trace. With states free it is optimal; with states it is a
-    heuristic, since a state and the KV above it are worth nothing without each other.
+    An oracle: it knows the whole trace. With states free it is optimal, but for last tokens of
+    prompts, which are computed again whether they are kept or not; with states it is a heuristic,
+    since a state and the KV above it are worth nothing without each other.
     """
 
     may_fall: ClassVar[bool] = True  # when the next use has come, the one after it is farther away
