@@ -196,9 +196,15 @@ class MeasuredCost:
         return num_steps * fixed_s + fit.scale * varying
 
     def notes(self) -> list[str]:
-        """Sentences for a run's record: where the profile is from and where it was left."""
+        """Sentences for a run's record: where the profile is from, how sure it is, where it was
+        left."""
         machine = self.profile.machine
         notes = [f"step times measured on {machine.get('gpu')} on {machine.get('date')}"]
+        if self.profile.fit.error:
+            notes.append(
+                "a step's time is sure to about "
+                f"{self.profile.fit.error:.1%} (root mean square over the profile's whole steps)"
+            )
         if self.allreduce is not None:
             notes.append(self.allreduce.note())
         for part, count in sorted(self.extrapolated.items()):

@@ -89,6 +89,17 @@ def test_shipped_profiles_predict_steps_that_no_fit_has_seen(key, repo_dir):
 
 
 @SHIPPED
+def test_a_run_s_record_tells_how_sure_a_step_is(key, repo_dir):
+    """The root mean square error that summary.json has of each fit."""
+    path = repo_dir / "results" / "calibration" / "summary.json"
+    if not path.exists():
+        pytest.skip("the measured steps are not in this checkout")
+    error = json.loads(path.read_text())[shipped_profiles()[key].stem]["fit"]["error"]
+    assert 0.01 < error < 0.03
+    assert any(f"sure to about {error:.1%}" in note for note in shipped(key).notes())
+
+
+@SHIPPED
 def test_shipped_profiles_are_of_the_model_they_name(key):
     gpu, model, tp = key
     profile = read_profile(shipped_profiles()[key])
