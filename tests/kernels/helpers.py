@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hybridsim.kernels.recurrence.rules import Rule
+from hybridsim.kernels.recurrence.rules import GATED_DELTA, Rule
 
 
 @dataclass
@@ -51,6 +51,18 @@ def draw(
         q.unflatten(1, (key_heads, key_size)), k.unflatten(1, (key_heads, key_size)),
         v.unflatten(1, (heads, value_size)), log_decay, strength,
     )  # fmt: skip
+
+
+def draw_equal_keys(
+    tokens: int, value_size: int, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Inputs:
+    """One key of 32 channels, written over and over with hardly any decay, on one head: the worst
+    case for a solve, since every write nearly cancels the one before."""
+    x = draw(GATED_DELTA, 6, tokens, 1, 1, 32, value_size, dtype, device)
+    x.k.copy_(x.k[:1].clone().expand_as(x.k))
+    x.strength.fill_(0.98)
+    x.log_decay.fill_(-1e-3)
+    return x
 
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:

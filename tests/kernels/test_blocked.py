@@ -17,7 +17,7 @@ from hybridsim.kernels.recurrence import (  # noqa: E402
 )
 from hybridsim.kernels.recurrence.naive import recurrence  # noqa: E402
 
-from .helpers import Inputs, draw, relative_error  # noqa: E402
+from .helpers import Inputs, draw, draw_equal_keys, relative_error  # noqa: E402
 
 ALL_SIZES = pytest.mark.parametrize("size", [64, 128, 256])
 # Of the drawn log decay, which forgets 100 tokens as good as wholly (-1.6 a token on average); a
@@ -107,10 +107,7 @@ def test_wide_keys_are_walked_in_steps_of_one_block(size, device, monkeypatch):
 def test_equal_keys_do_not_break_the_joins(tolerance, device, half_dtype):
     """One key repeated over a whole chunk: every block's writes nearly cancel the one before."""
     dtype = torch.float32 if tolerance < 1e-3 else half_dtype
-    x = draw(GATED_DELTA, 6, 256, 1, 1, 32, 32, dtype, device)
-    x.k.copy_(x.k[:1].clone().expand_as(x.k))
-    x.strength.fill_(0.98)
-    x.log_decay.fill_(-1e-3)
+    x = draw_equal_keys(256, 32, dtype, device)
     tasks = [SequenceTask(256, 0, 1)]
     check(x, tasks, 256, random_states(2, 1, 32, 32, device), tolerance)
 

@@ -18,7 +18,7 @@ from hybridsim.kernels.recurrence import (  # noqa: E402
 from hybridsim.kernels.recurrence.chunked import check_chunk_size  # noqa: E402
 from hybridsim.kernels.recurrence.naive import recurrence  # noqa: E402
 
-from .helpers import draw, relative_error  # noqa: E402
+from .helpers import draw, draw_equal_keys, relative_error  # noqa: E402
 
 ALL_RULES = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 
@@ -186,10 +186,7 @@ def test_verify_keeps_one_state_per_draft_and_replay_reaches_the_same(rule, devi
 def test_equal_keys_do_not_break_the_triangular_solve(tolerance, device, half_dtype):
     """One key repeated: the worst case for a series of powers; the true state stays bounded."""
     dtype = torch.float32 if tolerance < 1e-3 else half_dtype
-    x = draw(GATED_DELTA, 6, 128, 1, 1, 32, 16, dtype, device)
-    x.k.copy_(x.k[:1].clone().expand_as(x.k))
-    x.strength.fill_(0.98)
-    x.log_decay.fill_(-1e-3)
+    x = draw_equal_keys(128, 16, dtype, device)
     states = torch.zeros(1, 1, 32, 16, device=device)
     plan = make_plan([SequenceTask(128, -1, 0)], 64, device)
     out = prefill(GATED_DELTA, *x.parts(), states, plan)
