@@ -1,9 +1,11 @@
 """Files read and written as a whole or not at all, with the machine's refusals as errors."""
 
+import csv
+import io
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,3 +96,10 @@ def make_folder(path: Path, place: str) -> None:
         raise UserError(place, f"{str(path)!r} cannot be made ({error.strerror})") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise UserError(place, f"{str(path)!r} cannot be written to; allowed: a folder of yours")
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """A line a row, the first its heads, made before any of it is written; see `write_whole`."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_whole(path, text.getvalue().encode())

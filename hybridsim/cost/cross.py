@@ -5,9 +5,7 @@ this one, and fitted on each other model alone; judged on the held-out steps of 
 """
 
 import argparse
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from hybridsim.cost.gpus import GPUS
 from hybridsim.cost.profiled import Bench, Source, shipped_sources
 from hybridsim.cost.relative import Rows
 from hybridsim.errors import UserError
-from hybridsim.files import write_whole
+from hybridsim.files import write_csv
 from hybridsim.terminal import errors_in_one_line
 
 COLUMNS = ("profile", "fitted_on", *(field.name for field in fields(Judgement)))
@@ -67,16 +65,6 @@ def read_held_out(
     return held_out
 
 
-def judgements_csv(found: Iterable[tuple[str, str, Judgement]]) -> str:
-    """CSV, one row a profile and what its ceilings were fitted on."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for name, fitted_on, result in found:
-        writer.writerow([name, fitted_on, *(_short(value) for value in astuple(result))])
-    return text.getvalue()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hybridsim.cost.cross", description=__doc__)
     parser.add_argument("--kernels", type=Path, default=KERNELS, help="table of single kernels")
@@ -89,7 +77,8 @@ def main() -> None:
     with errors_in_one_line():
         rows = read_kernels(options.kernels, "--kernels")
         found = crossed(sources, read_held_out(sources, options.folder), rows)
-        write_whole(options.folder / "roofline.csv", judgements_csv(found).encode())
+        table = [(name, on, *map(_short, astuple(result))) for name, on, result in found]
+        write_csv(options.folder / "roofline.csv", [COLUMNS, *table])
 
 
 def _short(value: float) -> str:

@@ -4,10 +4,8 @@ The fit uses the whole steps in the profile itself; the held-out steps are only 
 """
 
 import argparse
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from hybridsim.cost.file_shapes import read_steps
 from hybridsim.cost.measured import Fit, MeasuredCost, parse_profile, profile_object
 from hybridsim.cost.profiles import shipped_profiles
 from hybridsim.errors import UserError
-from hybridsim.files import write_whole, written_whole
+from hybridsim.files import write_csv, write_whole, written_whole
 from hybridsim.terminal import errors_in_one_line
 
 Step = Mapping[str, Any]
@@ -81,22 +79,19 @@ def fit(data: Mapping[str, Any], place: str = "profile") -> Fit:
     return Fit(float(overhead_s), float(scale), float(np.sqrt(np.mean(rest**2))))
 
 
-def steps_csv(steps: Sequence[Step], predicted: np.ndarray) -> str:
-    """CSV, one row a step: what it does, measured and predicted seconds, relative error."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([
+def step_rows(steps: Sequence[Step], predicted: np.ndarray) -> Iterator[Sequence[object]]:
+    """Heads, then a row a step: what it does, measured and predicted seconds, relative error."""
+    yield (
         "num_chunks", "num_prefill_tokens", "num_prefix_tokens", "num_decodes",
         "decode_context_tokens", "measured_s", "predicted_s", "error",
-    ])  # fmt: skip
+    )  # fmt: skip
     for step, seconds in zip(steps, predicted, strict=True):
         chunks = step["chunks"]
-        rows.writerow([
+        yield (
             len(chunks), sum(new for new, _ in chunks), sum(old for _, old in chunks),
             step["num_decodes"], step["decode_context_tokens"], f"{step['median_s']:.6e}",
             f"{seconds:.6e}", f"{seconds / step['median_s'] - 1:.4f}",
-        ])  # fmt: skip
-    return text.getvalue()
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +131,7 @@ def fit_and_judge(path: Path, folder: Path) -> Judged:
     cost = MeasuredCost(profile)
     predicted, measured = predict(cost, steps), measured_s(steps)
     write_whole(path, (json.dumps(data, separators=(",", ":")) + "\n").encode())
-    write_whole(folder / f"{path.stem}.csv", steps_csv(steps, predicted).encode())
+    write_csv(folder / f"{path.stem}.csv", step_rows(steps, predicted))
     rank = "" if profile.tp == 1 else f", one rank of {profile.tp}"
     title = f"{profile.model}{rank}\n{profile.machine.get('gpu')}, {len(steps)} held-out steps"
     result = judge(predicted, measured)

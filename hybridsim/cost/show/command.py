@@ -1,7 +1,5 @@
 """What `hybridsim cost show` and `cost list` print and write."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from hybridsim.cost.show.points import (
     typical_steps,
 )
 from hybridsim.cost.show.subject import Subject
-from hybridsim.files import make_folder, write_whole, written_whole
+from hybridsim.files import make_folder, write_csv, written_whole
 
 MODELS = {"measured model": "measured_model_s", "roofline": "roofline_s"}
 _KINDS = ("all", "decode", "prefill", "mixed")
@@ -124,9 +122,5 @@ def _number(value: float | None) -> str:
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A CSV file; floats of rows are seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_number(x) if x is None or isinstance(x, float) else x for x in row])
-    write_whole(path, text.getvalue().encode())
+    cells = ([_number(x) if x is None or isinstance(x, float) else x for x in row] for row in rows)
+    write_csv(path, [columns, *cells])
