@@ -80,7 +80,7 @@ def test_a_meta_file_of_something_else_counts_as_unfinished(tmp_path):
     some = load_experiment(path).runs[0]
     for content in ([], None, {"versions": None}, {"metrics": {}}):
         (store.run_dir(out, some) / "meta.json").write_text(json.dumps(content))
-        assert not store.is_finished(out, some)
+        assert store.why_anew(out, some) is not None
 
 
 def test_a_trace_is_not_written_over_a_pipe(tmp_path):
@@ -146,13 +146,13 @@ def test_a_run_is_finished_only_while_the_files_it_read_stay_as_they_were(tmp_pa
     file = tmp_path / name
     content, stat = file.read_bytes(), file.stat()
     os.utime(file, ns=(0, 0))
-    assert store.is_finished(out, only), "a copy with another date is the same file"
+    assert store.why_anew(out, only) is None, "a copy with another date is the same file"
     file.write_bytes(content.replace(b"6", b"7", 1))
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
-    assert not store.is_finished(out, only)
+    assert store.why_anew(out, only) is not None
     file.write_bytes(content)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 2))
-    assert store.is_finished(out, only)
+    assert store.why_anew(out, only) is None
 
 
 def test_an_error_survives_whoever_rebuilds_it():

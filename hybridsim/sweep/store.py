@@ -155,13 +155,11 @@ def read_meta(out_dir: Path, run: Run) -> dict[str, Any]:
 ABSENT, BROKEN = "not there", "damaged"
 
 
-def is_finished(out_dir: Path, run: Run) -> bool:
-    """Whether the run's folder is whole, of this config, these input files and this code."""
-    return why_anew(out_dir, run) is None
-
-
 def why_anew(out_dir: Path, run: Run) -> str | None:
-    """Why what is in the run's folder cannot stand for the run; None where it can."""
+    """Why what is in the run's folder cannot stand for the run; None where it can.
+
+    It can where it is whole, of this config, these input files and this code.
+    """
     folder = run_dir(out_dir, run)
     if not folder.exists():
         return ABSENT

@@ -196,11 +196,11 @@ def test_resume_makes_broken_runs_anew(tmp_path: Path, name: str, damage) -> Non
     assert run(path, out) == 0
     whole = contents(out)["summary.csv"]
     experiment = load_experiment(path)
-    assert all(store.is_finished(out, each) for each in experiment.runs)
+    assert all(store.why_anew(out, each) is None for each in experiment.runs)
     damage(finished_runs(out)[2] / name)
-    assert sum(store.is_finished(out, each) for each in experiment.runs) == 5
+    assert sum(store.why_anew(out, each) is None for each in experiment.runs) == 5
     assert run(path, out, resume=True) == 0
-    assert all(store.is_finished(out, each) for each in experiment.runs)
+    assert all(store.why_anew(out, each) is None for each in experiment.runs)
     assert contents(out)["summary.csv"] == whole
 
 
@@ -242,7 +242,7 @@ def test_a_kill_at_any_file_operation_leaves_runs_whole_or_absent(
         os._exit(0)
     os.waitpid(child, 0)
     folder = store.run_dir(out, first)
-    assert store.is_finished(out, first) or not folder.exists()
+    assert store.why_anew(out, first) is None or not folder.exists()
     store.remove_leftovers(out)
     assert [path.name for path in (out / "runs").iterdir()] in ([first.run_id], [])
 
@@ -254,7 +254,7 @@ def test_kill_9_loses_only_the_runs_in_flight(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=30)  # hangs while an orphan holds the pipe
     experiment = load_experiment(path)
-    kept = {each.run_id for each in experiment.runs if store.is_finished(out, each)}
+    kept = {each.run_id for each in experiment.runs if store.why_anew(out, each) is None}
     assert 2 <= len(kept) < 8
     assert run(path, out, resume=True) == 0
     assert len(finished_runs(out)) == 8
@@ -301,7 +301,7 @@ def test_processes_that_write_one_run_at_once_leave_it_whole(tmp_path: Path) -> 
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0] * 4
-    assert store.is_finished(out, run_of)
+    assert store.why_anew(out, run_of) is None
     assert [path.name for path in (out / "runs").iterdir()] == [run_of.run_id]
 
 
