@@ -10,6 +10,8 @@ from hybridsim.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+EXIT_INTERRUPTED = 130  # what shells report for Ctrl-C
+
 
 def wide_console(width: int, *, highlight: bool = True) -> "Console":
     """Standard output; of `width` columns where it is no terminal, so that no cell is cut."""

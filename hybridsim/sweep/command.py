@@ -12,11 +12,10 @@ from hybridsim.files import WriteError
 from hybridsim.report.draw import draw_report
 from hybridsim.sweep.runner import SweepOutcome, check_experiment, make_executor, run_experiment
 from hybridsim.sweep.store import read_meta, remove_leftovers
-from hybridsim.terminal import wide_console
+from hybridsim.terminal import EXIT_INTERRUPTED, wide_console
 from hybridsim.units import format_bytes
 
 EXIT_FAILED_RUNS = 1
-EXIT_INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
 def run(

@@ -6,10 +6,9 @@ from importlib.util import find_spec
 
 from hybridsim.errors import UserError
 from hybridsim.kernels.calibrate.options import parser
-from hybridsim.terminal import errors_in_one_line
+from hybridsim.terminal import EXIT_INTERRUPTED, errors_in_one_line
 
 NEEDED = ("torch", "triton")
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
