@@ -1,5 +1,7 @@
 """Small facts that every wrapper needs before it launches a kernel."""
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -31,3 +33,15 @@ def require_rows(**tensors: torch.Tensor | None) -> None:
     """
     for name, x in tensors.items():
         require(x is None or x[:1].is_contiguous(), f"{name}: heads and channels not contiguous")
+
+
+def output_of(out: torch.Tensor | None, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """`out`, or a new tensor of the type and device of `like` where there is none.
+
+    ValueError unless it is contiguous and of this shape.
+    """
+    if out is None:
+        return torch.empty(*shape, dtype=like.dtype, device=like.device)
+    fits = out.is_contiguous() and [*out.shape] == [*shape]
+    require(fits, f"out must be contiguous {[*shape]}")
+    return out

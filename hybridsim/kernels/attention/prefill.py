@@ -13,7 +13,7 @@ from hybridsim.kernels.attention.pages import PagedKV
 from hybridsim.kernels.attention.sizes import tile_of
 from hybridsim.kernels.attention.tile import attend_tile
 from hybridsim.kernels.attention.work import PrefillWork
-from hybridsim.kernels.launch import require, require_rows
+from hybridsim.kernels.launch import output_of, require, require_rows
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -139,11 +139,8 @@ def prefill(
     `[N, max_pages]`. work: of these sequences, in blocks of `query_block` rows.
     """
     cache.check(q)
-    shape = [*q.shape[:2], cache.value_size]
-    if out is None:
-        out = torch.empty(shape, dtype=q.dtype, device=q.device)
     _check(q, k, v, cache, work)
-    require(out.is_contiguous() and [*out.shape] == shape, f"out must be contiguous {shape}")
+    out = output_of(out, [*q.shape[:2], cache.value_size], q)
     if work.num_blocks == 0:
         return out
     num_heads = q.shape[1]

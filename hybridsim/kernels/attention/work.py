@@ -58,12 +58,13 @@ def make_work(
     pieces, joins, num_parts = [], [], 0
     for first, rows, sequence, start, prefix, seen in blocks:
         cuts = cut(prefix, seen, limit)
+        parts = [-1]
         if len(cuts) > 1:
             joins.append((first, rows, num_parts, len(cuts)))
-        for begin, end, new_end in cuts:
-            part = num_parts if len(cuts) > 1 else -1
-            num_parts += len(cuts) > 1
-            pieces.append((first, rows, sequence, start, begin, end, new_end, part))
+            parts = list(range(num_parts, num_parts + len(cuts)))
+            num_parts += len(cuts)
+        for span, part in zip(cuts, parts, strict=True):
+            pieces.append((first, rows, sequence, start, *span, part))
     pieces.sort(key=lambda piece: piece[4] - piece[5] - piece[6])
     return PrefillWork(
         int_table(pieces, 8, device), int_table(joins, 4, device), query_rows, len(blocks),
@@ -96,9 +97,10 @@ def piece_limit(blocks: Sequence[Span], num_heads: int, multiprocessors: int) ->
             lengths += [end - begin + new + join for begin, end, new in cuts]
         return makespan(lengths, num_heads, multiprocessors)
 
+    keys = {limit: keys_of(limit) for limit in _LIMITS}
     # Of equals the longest, which has the fewest parts.
-    best = min(_LIMITS, key=keys_of)
-    return best if keys_of(best) < (1 - _LEAST_GAIN) * keys_of(None) else None
+    best = min(_LIMITS, key=keys.__getitem__)
+    return best if keys[best] < (1 - _LEAST_GAIN) * keys_of(None) else None
 
 
 def makespan(lengths: Sequence[int], copies: int, machines: int) -> float:

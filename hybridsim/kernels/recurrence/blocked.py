@@ -19,7 +19,7 @@ sums of log decays, never of a difference of such sums.
 
 import torch
 
-from hybridsim.kernels.launch import require
+from hybridsim.kernels.launch import output_of, require
 from hybridsim.kernels.plan import PackedPlan
 from hybridsim.kernels.recurrence.blocked_local import BLOCK, blocked_local
 from hybridsim.kernels.recurrence.blocked_scan import blocked_outputs, blocked_scan
@@ -53,9 +53,7 @@ def prefill_blocked(
     require(size in CHUNK_SIZES, f"chunk size {size} in blocks; allowed: 64, 128, 256")
     require(k.shape[2] >= 32, f"keys of {k.shape[2]} channels in blocks; allowed: at least 32")
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
-    if out is None:
-        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-    require(out.is_contiguous() and out.shape == v.shape, f"out must be contiguous {[*v.shape]}")
+    out = output_of(out, v.shape, v)
     if plan.num_sequences == 0:
         return out
     parts = blocked_local(k, v, log_decay, strength, plan)

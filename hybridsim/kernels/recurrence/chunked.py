@@ -2,7 +2,7 @@
 
 import torch
 
-from hybridsim.kernels.launch import require
+from hybridsim.kernels.launch import output_of, require
 from hybridsim.kernels.plan import PackedPlan
 from hybridsim.kernels.recurrence.chunk_channel import chunk_channel
 from hybridsim.kernels.recurrence.chunk_local import chunk_local
@@ -37,9 +37,7 @@ def prefill(
     check_inputs(rule, q, k, v, log_decay, strength, states)
     require(plan.num_tokens == v.shape[0], f"plan has {plan.num_tokens} tokens, v {v.shape[0]}")
     check_chunk_size(rule, plan.chunk_size, k.shape[2], k.is_cuda and k.dtype != torch.float32)
-    if out is None:
-        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-    require(out.is_contiguous() and out.shape == v.shape, f"out must be contiguous {[*v.shape]}")
+    out = output_of(out, v.shape, v)
     if plan.num_sequences == 0:
         return out
     if rule.decay == "channel":

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from hybridsim.kernels.launch import require, require_rows
+from hybridsim.kernels.launch import output_of, require, require_rows
 from hybridsim.kernels.recurrence.rules import Rule
 
 
@@ -127,10 +127,8 @@ def run_tokens(
     """
     check_inputs(rule, q, k, v, log_decay, strength, states)
     num_heads, value_size = v.shape[1:]
-    if q is not None and out is None:
-        out = torch.empty(v.shape, dtype=v.dtype, device=v.device)
-    fits = out is None or (out.is_contiguous() and out.shape == v.shape)
-    require(fits, f"out must be contiguous {[*v.shape]}")
+    if q is not None or out is not None:
+        out = output_of(out, v.shape, v)
     if starts.shape[0] == 0:
         return out
     block_v, num_warps = tile_of(k.shape[2], value_size, starts.shape[0] * num_heads)
